@@ -4,6 +4,7 @@
     fs.inspect(model, tokenizer, text)                               heads, painted text, far pairs
     fs.compare(model, tokenizer, text, "dense,focus,streaming_llm")  methods against dense attention
     with fs.apply(model, tokenizer, "streaming_llm", window=256): model.generate(...)
+    fs.why(fs.load_model(), token_ids, layer, head, query, key).parts   a score by who wrote both streams
     fs.run("pairs story --min-distance 512").tables["pairs"]         any command of the command line
 
 `model`: a transformers model with its tokenizer, a Hugging Face id, a folder, or `demo`. The names load on first use.
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model", "run"]
+__all__ = ["AnalysisError", "METHODS", "Shown", "apply", "compare", "inspect", "load_model", "run", "why"]
 
 # A wheel holds `analysis` inside this package, so that it claims no other name; in a checkout it stands beside it.
 INSTALLED = (Path(__file__).parent / "analysis").is_dir()

@@ -127,6 +127,27 @@ class Alike(OfText):
     long_text: str = long_text()
 
 
+class Why(OfText):
+    """Why a head reads a key: its score by who wrote both streams, by distance, and what it moved."""
+
+    place = "heads.why:why"
+    page = "/attention-heads?head_tab=why"
+    readings = 0.4
+    passes = 10.0
+    looks = True
+
+    layer: int = layer()
+    head: int = head()
+    query: int | None = field(None, "position of the query in the window (default: the strongest far read)")
+    key: int | None = field(None, "position of the key in the window (default: what the query reads most)")
+    by: str = field(
+        "mean", "what a writer's output becomes where it is removed: zero or mean", options=("zero", "mean")
+    )
+    part: int = part()
+    long_text: str = long_text()
+    seed: int = seed()
+
+
 class Ablate(OfText):
     """Which head a text needs: what its loss is without each, estimated for all and exact for some."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import BadModel, BadSetting
 from ..kernels.scoring import Scoring, softmax
-from ..routers.rotation import turned
+from ..routers.frequencies import Frequencies, frequencies
 from ..statistics.inputs import batch, check_head, check_room
 from .writers import Stream
 
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
 # Of the logit, and of one where that is smaller: what its parts may lack.
 CLOSE = 1e-4
-
-
-@dataclass(frozen=True)
-class Frequencies:
-    """How a layer rotates the D sizes of a head: `first` and `second` [F] are the two sizes of each pair, `speed` [F]
-    the radians that it turns with every token, and `still` [D - 2 F] the sizes that are not rotated."""
-
-    first: np.ndarray
-    second: np.ndarray
-    speed: np.ndarray
-    still: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -72,47 +61,37 @@ class Why:
         )
 
     def by_frequency(self, query_writer: str | None = None, key_writer: str | None = None) -> pd.DataFrame:
-        """The score, or that of one writer on either side, by rotary frequency, the quickest first: `frequency` (`none`
-        for sizes that are not rotated), `wavelength` in tokens, `score`, the `most` that it could be at any distance,
-        and the nearest `distance` at which it is that. Empty without rotary positions."""
-        columns = ["frequency", "wavelength", "score", "most", "distance"]
-        if self.frequencies is None:
-            return pd.DataFrame(columns=columns)
-        query, key = self._side(self.queries, query_writer), self._side(self.keys, key_writer)
-        products = self.factor * self._turning(query).conj() * self._turning(key)
-        speed = self.frequencies.speed
-        length = 2 * np.pi / np.maximum(speed, np.finfo(float).tiny)
-        best = (self.query - self.key + np.angle(products) / np.maximum(speed, np.finfo(float).tiny)) % length
-        values = np.arange(len(speed)), length, products.real, np.abs(products), best
-        table = pd.DataFrame(dict(zip(columns, values, strict=True)))
-        still = self.frequencies.still
-        if len(still):
-            score = float(self.factor * query[still] @ key[still])
-            rest = pd.DataFrame([dict(zip(columns, ("none", None, score, score, None), strict=True))])
-            table = pd.concat([table.astype({"frequency": object}), rest.astype(object)], ignore_index=True)
-        return table
+        """The score, or that of one writer on either side, by rotary frequency, the quickest first: `wavelength` in
+        tokens (missing for sizes that are not rotated), `score`, the `most` that it would be at the best distance, and
+        the nearest such `distance`. Empty without rotary positions."""
+        products, rates = self._products(query_writer, key_writer)
+        rates = np.where(rates > 0, rates, np.nan)
+        length = 2 * np.pi / rates
+        best = (self.query - self.key + np.angle(products) / rates) % length
+        columns = {"wavelength": length, "score": products.real, "most": np.abs(products), "distance": best}
+        return pd.DataFrame(columns)
 
     def at_distances(self, distances: np.ndarray) -> np.ndarray:
-        """The logit of the same query and key at other distances in tokens, the content of both as it is [n]; of a
-        model without rotary positions the logit."""
-        if self.frequencies is None:
-            return np.full(len(distances), self.logit)
-        query, key = self.queries.sum(0), self.keys.sum(0)
-        products = self.factor * self._turning(query).conj() * self._turning(key)
+        """The logit of the same query and key at other distances in tokens, the content of both as it is [n]; empty
+        without rotary positions."""
+        products, rates = self._products(None, None)
         moved = np.asarray(distances) - (self.query - self.key)
-        still = self.frequencies.still
-        turned_by = np.exp(-1j * self.frequencies.speed * moved[:, None])
-        return (products * turned_by).real.sum(-1) + self.factor * float(query[still] @ key[still])
+        logits = (products * np.exp(-1j * rates * moved[:, None])).real.sum(-1)
+        return logits if len(products) else logits[:0]
 
-    def _turning(self, x: np.ndarray) -> np.ndarray:
-        assert self.frequencies is not None, "it was asked before"
-        return x[self.frequencies.first] + 1j * x[self.frequencies.second]
+    def _products(self, query_writer: str | None, key_writer: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """conj(query) times key, complex128 [D/2], of which the real parts add up to the score, and how fast each
+        turns."""
+        if self.frequencies is None:
+            return np.zeros(0, complex), np.zeros(0)
+        sides = self._side(self.queries, query_writer), self._side(self.keys, key_writer)
+        query, key = (self.frequencies.pairs(torch.from_numpy(side)).numpy() for side in sides)
+        return self.factor * query.conj() * key, self.frequencies.rates.numpy()
 
     def _side(self, vectors: np.ndarray, writer: str | None) -> np.ndarray:
         return vectors.sum(0) if writer is None else vectors[self.writers.index(writer)]
 
 
-@torch.no_grad()
 def why(model: "Model", token_ids: Any, layer: int, head: int, query: int, key: int) -> Why:
     """Why a head gives a key its score: token_ids [T] of one text, `layer` the model's own number, `query` and `key`
     places in the text.
@@ -127,7 +106,12 @@ def why(model: "Model", token_ids: Any, layer: int, head: int, query: int, key: 
     check_room(model, ids)
     place = check_head(model, layer, head)
     check_pair(ids, query, key)
-    stream = Stream(model.lm, ids[0], place, [query, key])
+    return explained_by(Stream(model.lm, ids[0], place, [query, key]), layer, head, query, key)
+
+
+@torch.no_grad()
+def explained_by(stream: Stream, layer: int, head: int, query: int, key: int) -> Why:
+    """The score of a pair from its stream, whose places are the two. Errors: BadModel."""
     written = stream.written(head)
     queries, keys = written.queries[:, 0].numpy(), written.keys[:, 1].numpy()
     logit = written.factor * float(written.model_queries[0] @ written.model_keys[1])
@@ -150,7 +134,7 @@ def why(model: "Model", token_ids: Any, layer: int, head: int, query: int, key: 
         logit=logit,
         capped=float(scoring.capped(torch.tensor(logit, dtype=torch.float64))),
         attention=attention,
-        frequencies=frequencies(stream),
+        frequencies=_frequencies(stream),
     )
 
 
@@ -183,37 +167,10 @@ def _attention(stream: Stream, head: int, query: int, key: int) -> tuple[Scoring
     return prompt.scoring, float(shares[0, 0, 0, key])
 
 
-def frequencies(stream: Stream) -> Frequencies | None:
-    """How the stream's layer rotates; None without tables (cos, sin), and for a layer whose rotation is written in
-    another way, such as MLA's, of a part of a query that is made on its own."""
+def _frequencies(stream: Stream) -> Frequencies | None:
+    """How the stream's layer rotates; None without rotary positions, and where their pairs are not known, as in MLA."""
     prompt = stream.prompt
-    module = prompt.module
-    if prompt.tables is None or hasattr(module, "qk_rope_head_dim") or prompt.tables[0].shape[1] < 2:
-        return None
-    size = prompt.query.shape[-1]
-    # Phi cuts them out itself
-    rotated = getattr(module, "rotary_ndims", size)
-    cos, sin = (table[:1].double() for table in prompt.tables)
-    eye = torch.eye(rotated, dtype=torch.float64, device=cos.device)[None, None]
-
-    def rotation(cos: Tensor, sin: Tensor) -> np.ndarray:
-        """Row d is what the unit vector of size d is turned to."""
-        tables = (table.expand(1, rotated, -1) for table in (cos, sin))
-        return turned(eye, module, *tables)[0, 0].cpu().numpy()
-
     try:
-        quarter = rotation(torch.zeros_like(cos[:, :1]), torch.ones_like(sin[:, :1]))
+        return frequencies(stream.lm, prompt.module, prompt.tables, prompt.query.shape[-1])
     except BadModel:
         return None
-    first, second = np.nonzero(np.triu(np.abs(quarter) > 0.5, 1))
-    # The one that is turned towards the other.
-    ahead = quarter[first, second] > 0
-    first, second = np.where(ahead, first, second), np.where(ahead, second, first)
-    angles = []
-    for place in (0, 1):
-        turn = rotation(cos[:, place : place + 1], sin[:, place : place + 1])
-        angles.append(np.arctan2(turn[first, second], turn[first, first]))
-    speed = (angles[1] - angles[0]) % (2 * np.pi)
-    still = np.setdiff1d(np.arange(size), np.concatenate([first, second]))
-    order = np.argsort(-speed, kind="stable")
-    return Frequencies(first[order], second[order], speed[order], still)

@@ -12,22 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from ..errors import AnalysisError, BadModel
+from ..errors import AnalysisError
 from ..seam.attention import apply
+from ..seam.blocks import LEARNED, is_norm, list_of_layers, not_a_sum, writing
 from ..seam.calls import Prompt
 from ..seam.hooks import Hooks
 from ..seam.layers import attention_modules
+from .frozen import Frozen
 
 EMBEDDING, POSITION, BIAS, ROUNDING = "embedding", "position", "bias", "rounding"
 FIRST = (EMBEDDING, POSITION)
-# Learned positions that are added to the embedding of the tokens, by the names of their modules.
-LEARNED = ("wpe", "embed_positions")
-# Layers of other kinds by the names of their modules; what else has weights is a feed-forward block.
-MIXERS = {"linear_attn": "linear", "mamba": "mamba", "conv": "conv", "temporal_block": "recurrent", "mixer": "mixer"}
 # Of a query or key: what its writers may lack of it, by the precision of the model.
 EXACT, HALF = 1e-3, 0.1
 # Of gradients that are held at once.
@@ -63,13 +59,16 @@ class Stream:
         self.places = torch.tensor(places, device=lm.device)
         self.length = len(ids)
         self.modules = attention_modules(lm)
-        self.layers = _decoder(lm, self.modules)
+        self.layers = list_of_layers(lm, self.modules)
         self.names: dict[Any, str] = {EMBEDDING: EMBEDDING}
         self.values: Values = {}
         self.means: Values = {}
         self.tuples: set[Any] = set()
         self.calls: list[tuple[tuple, dict[str, Any]]] = []
         self.final: nn.Module | None = None
+        # Of a layer with an output gate: what it leaves of what the heads read, [P, H, D].
+        self.gate: Tensor | None = None
+        self.body: Any = None
         self.prompt: Prompt
         self._record(ids)
 
@@ -77,7 +76,7 @@ class Stream:
         handles, watch = [], _Recorder(self)
         for number, layer in enumerate(self.layers):
             handles.append(layer.register_forward_pre_hook(self._entering, with_kwargs=True))
-            for kind, module in _writing(layer, set(self.modules)):
+            for kind, module in writing(layer, set(self.modules)):
                 self.names[module] = f"L{number}.{kind}"
                 handles.append(module.register_forward_hook(self._leaving))
         for name, module in self.lm.base_model.named_modules():
@@ -86,11 +85,11 @@ class Stream:
                 handles.append(module.register_forward_hook(self._positions))
         parent = next(m for m in self.lm.modules() if any(child is self.layers for child in m.children()))
         for module in parent.children():
-            if _is_norm(module):
+            if is_norm(module):
                 handles.append(module.register_forward_pre_hook(self._ending))
         try:
             with apply(self.lm, watch):
-                self.lm.base_model(ids.to(self.lm.device)[None], use_cache=False)
+                self.body = self.lm.base_model(ids.to(self.lm.device)[None], use_cache=False)
         finally:
             for handle in handles:
                 handle.remove()
@@ -102,22 +101,22 @@ class Stream:
         kwargs = dict(kwargs)
         hidden = args[0] if args else kwargs.pop("hidden_states")
         if not isinstance(hidden, Tensor) or hidden.dim() != 3:
-            raise _refused(self.lm, "keeps several streams side by side")
+            raise not_a_sum(self.lm, "keeps several streams side by side")
         if not self.calls:
             self._keep(EMBEDDING, hidden)
         tensors = [x for x in (*args[1:], *kwargs.values()) if isinstance(x, Tensor)]
         if any(x.is_floating_point() and x.shape == hidden.shape for x in tensors):
-            raise _refused(self.lm, "hands its layers more than one stream")
+            raise not_a_sum(self.lm, "hands its layers more than one stream")
         self.calls.append((self._cut(args[1:]), self._cut(kwargs)))
 
     def _leaving(self, module: nn.Module, args: tuple, out: Any) -> None:
         if module in self.values:
-            raise _refused(self.lm, "runs a block twice")
+            raise not_a_sum(self.lm, "runs a block twice")
         if isinstance(out, tuple):
             self.tuples.add(module)
             out = out[0]
         if not isinstance(out, Tensor) or out.dim() not in (2, 3):
-            raise _refused(self.lm, "puts the outputs of its blocks together in a way of its own")
+            raise not_a_sum(self.lm, "puts the outputs of its blocks together in a way of its own")
         self._keep(module, out)
 
     def _positions(self, module: nn.Module, args: tuple, out: Tensor) -> None:
@@ -147,9 +146,9 @@ class Stream:
         dim = max(0, value.dim() - 2) if value.is_floating_point() else value.dim() - 1
         return value.index_select(dim, places) if value.shape[dim] == self.length else value
 
-    def run(self, values: Values, norms: "Frozen | None" = None, to_end: bool = False) -> Any:
+    def run(self, values: Values, norms: Frozen | None = None, to_end: bool = False) -> Any:
         """The layers once more with these outputs of the writers: the `Prompt` of the layer at the places, or with
-        `to_end` what leaves the last layer, [1, P, d]. `norms`: frozen ones; else they are computed anew."""
+        `to_end` what goes to the vocabulary, [1, P, d]. `norms`: frozen ones; else they are computed anew."""
         method = _Given(self, values, None if to_end else self.place)
         hidden = values[EMBEDDING]
         if POSITION in values:
@@ -159,14 +158,14 @@ class Stream:
                 for layer, (args, kwargs) in zip(self.layers, self.calls, strict=True):
                     out = layer(hidden, *args, **kwargs)
                     hidden = out[0] if isinstance(out, tuple) else out
+                return hidden if self.final is None else self.final(hidden)
         except _Reached as reached:
             return reached.prompt
         except AnalysisError:
             raise
         # foreign code, run apart from the text that it was written for
         except (AttributeError, AssertionError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise _refused(self.lm, "has layers that cannot be run at single places of a text") from error
-        return hidden
+            raise not_a_sum(self.lm, "has layers that cannot be run at single places of a text") from error
 
     @contextmanager
     def _giving(self, values: Values) -> Iterator[None]:
@@ -189,7 +188,7 @@ class Stream:
             elif writer.startswith(prefix := f"L{self.modules[key].layer_idx}.H"):
                 yield key, int(writer.removeprefix(prefix))
 
-    def frozen(self) -> "Frozen":
+    def frozen(self) -> Frozen:
         """The norms as they were in this text."""
         norms = Frozen()
         with torch.no_grad():
@@ -215,7 +214,7 @@ class Stream:
             lacking = model - torch.stack(list(parts.values())).sum(0)
             half = prompt.query.dtype.itemsize < 4
             if not float(lacking.norm()) <= (HALF if half else EXACT) * float(model.norm()):
-                raise _refused(self.lm, "does more to its stream than add to it and scale it")
+                raise not_a_sum(self.lm, "does more to its stream than add to it and scale it")
             sides.append(parts | {ROUNDING: lacking} if half else parts)
         assert set(sides[0]) == set(sides[1]), "what writes a query's stream writes a key's"
         writers = sorted(sides[0], key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
@@ -250,60 +249,6 @@ class Stream:
             yield self.names[key], products.flatten(1).T
 
 
-class Frozen(TorchFunctionMode):
-    """Inside, what norms divide by is a constant: `scales` in the order in which they were first computed, which are
-    those of the first pass where none are given."""
-
-    def __init__(self, scales: list[Tensor] | None = None) -> None:
-        super().__init__()
-        self.scales: list[Tensor] = scales or []
-        self.given = None if scales is None else iter(scales)
-
-    def again(self) -> "Frozen":
-        """The same scales once more, in the same order, whatever the norms see."""
-        return Frozen(self.scales)
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
-        if func in (F.layer_norm, torch.layer_norm, F.rms_norm, torch.rms_norm):
-            return self._norm(func, *args, **kwargs)
-        root = func in ROOTS or (func in POWERS and isinstance(args[1], float) and args[1] in (-0.5, 0.5))
-        return self._scale(lambda: func(*args, **kwargs)) if root else func(*args, **kwargs)
-
-    def _scale(self, make: Callable[[], Tensor]) -> Tensor:
-        if self.given is not None:
-            return next(self.given)
-        self.scales.append(make().detach())
-        return self.scales[-1]
-
-    def _norm(
-        self,
-        func: Any,
-        x: Tensor,
-        shape: Any,
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float | None = None,
-        *enable: Any,
-    ) -> Tensor:
-        """torch's own norms, written out: a RMSNorm has no bias, and its eps stands in that place."""
-        is_rms = func in (F.rms_norm, torch.rms_norm)
-        if is_rms and not isinstance(bias, Tensor):
-            bias, eps = None, bias if eps is None else eps
-        small = torch.finfo(x.dtype).eps if eps is None else eps
-        dims = tuple(range(-len(shape), 0))
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        centred = wide if is_rms else wide - wide.mean(dims, keepdim=True)
-        scale = self._scale(lambda: (centred.pow(2).mean(dims, keepdim=True) + small) ** -0.5)
-        out = (centred * scale).to(x.dtype)
-        out = out if weight is None else out * weight
-        return out if bias is None else out + bias
-
-
-ROOTS = (torch.rsqrt, Tensor.rsqrt, torch.sqrt, Tensor.sqrt, torch.linalg.vector_norm, torch.norm, Tensor.norm)
-POWERS = (torch.pow, Tensor.pow, Tensor.__pow__)
-
-
 class _Reached(Exception):
     def __init__(self, prompt: Prompt) -> None:
         self.prompt = prompt
@@ -321,8 +266,13 @@ class _Recorder(Hooks):
         """Keep that of the layer."""
         if prompt.layer == self.stream.place:
             if prompt.visible is not None and (prompt.visible.bias is not None or prompt.visible.entries is not None):
-                raise _refused(self.stream.lm, "adds numbers of its own to its scores, or reads entries beside tokens")
+                raise not_a_sum(self.stream.lm, "adds numbers of its own to its scores, or reads entries beside tokens")
             self.stream.prompt = prompt
+
+    def see_gate(self, layer: int, out: Tensor, gated: Tensor) -> None:
+        """Keep what the layer's gate leaves."""
+        if layer == self.stream.place:
+            self.stream.gate = (gated / out)[0].nan_to_num(0.0, 0.0, 0.0)[self.stream.places]
 
     def finish_output(self, layer: int, out: Tensor) -> Tensor:
         """The outputs [1, T, H, D], unchanged."""
@@ -348,35 +298,3 @@ class _Given(Hooks):
 
 def _giver(out: Any) -> Callable[..., Any]:
     return lambda *args, **kwargs: out
-
-
-def _decoder(lm: Any, attention: list[Any]) -> nn.ModuleList:
-    """The list of all layers. Errors: BadModel."""
-    for candidate in lm.modules():
-        if isinstance(candidate, nn.ModuleList) and set(attention) <= set(candidate.modules()):
-            inside = [[m.layer_idx for m in layer.modules() if m in set(attention)] for layer in candidate]
-            if all(numbers in ([], [place]) for place, numbers in enumerate(inside)):
-                return candidate
-    raise _refused(lm, "has several attentions in one layer")
-
-
-def _writing(block: nn.Module, attention: set[Any]) -> Iterator[tuple[str, nn.Module]]:
-    """(kind, module) of all that writes to the stream in a layer beside its attention. What has no weights, and norms,
-    are on the way."""
-    for name, module in block.named_children():
-        if module in attention or _is_norm(module) or not any(True for _ in module.parameters()):
-            continue
-        if isinstance(module, nn.ModuleList) or attention & set(module.modules()):
-            yield from _writing(module, attention)
-        else:
-            yield MIXERS.get(name, "mlp"), module
-
-
-def _is_norm(module: nn.Module) -> bool:
-    return "norm" in type(module).__name__.lower()
-
-
-def _refused(lm: Any, what: str) -> BadModel:
-    return BadModel(
-        f"{type(lm).__name__} {what}, so a score is no sum over what wrote the stream: choose another model."
-    )

@@ -9,7 +9,7 @@ from analysis.limits import limits
 from analysis.runs import Run
 from analysis.runs.head_notes import LONGEST, Notes, note_head, notes_of
 from app import cached
-from app.heads import live, many_texts, numbers, one_head, own, scope, without
+from app.heads import live, many_texts, numbers, one_head, own, scope, why, without
 from app.heads.head_statistics import Names, cells_of, spelled
 from app.selection import state
 from app.selection.look import HEAD_TABS
@@ -21,6 +21,7 @@ BESIDE = {"head": "Another head", "text": "Another text", "model": "Another mode
 HOLDS = {
     "many": ["over_texts", "heads_corpus"],
     "numbers": ["alike", "alike_all"],
+    "why": ["why_key"],
     "pattern": ["tile"],
     "sharpness": ["softmax"],
 }
@@ -52,6 +53,7 @@ def show(statistics: Run, table: dict, tokens: dict, cell: tuple[int, int], name
     with first:
         rooms = {
             "text": lambda: one_head.text(run, tokens),
+            "why": lambda: why.show(run, names),
             "pattern": lambda: one_head.pattern(run),
             "sharpness": lambda: fields.alone(live.show, tokens, *cell, "heads_sharpness"),
             "many": lambda: many_texts.show(tokens, *cell),

@@ -23,6 +23,7 @@ OWN_STATISTICS = ("sink_mass", "entry_mass", "gate", "selected_mass")  # of mode
 ABLATION_WAYS = {"zero": "Zero", "mean": "Its mean", "resample": "Another position"}
 HEAD_TABS = {  # of the card of a head
     "text": "Text",
+    "why": "Why",
     "pattern": "Pattern",
     "sharpness": "Sharpness",
     "many": "Many texts",
@@ -72,6 +73,7 @@ class HeadsPage:
     heads_colour: str = field("layer", options=("layer", *STATISTICS, *OWN_STATISTICS), label="statistic in colour")
     order: str | None = field(None, options=("highest", "lowest"))
     finder: int = field(10, options=tuple(FINDERS))
+    why_key: int | None = field(None, low=0, high=1_000_000, label="the key that is asked about")
     tile: str | None = field(None, pattern=r"[0-9]{1,7}\.[0-9]{1,7}", label="exact tile")
     beside: str | None = field(None, options=("head", "text", "model"))
     other_head: str | None = field(None, pattern=r"[0-9]{1,4}\.[0-9]{1,4}", label="second head")

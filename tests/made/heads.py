@@ -65,6 +65,26 @@ def head(args: dict, text: str) -> Result:
     return Result(numbers | {"protocol": protocol("head", args, length)}, tables, arrays)
 
 
+def why(args: dict, text: str) -> Result:
+    table = tokens(text)
+    offset, length, query = window(args, table)
+    parts = pd.DataFrame(
+        {"query_writer": ["L0.mlp", "bias"], "key_writer": ["L1.H1", "embedding"], "score": [8.0, -1.0]}
+    )
+    writers = pd.DataFrame({"side": ["key", "query"], "writer": ["L1.H1", "L0.mlp"], "margin": [6.0, 2.0]})
+    writers["low"], writers["high"], writers["share"] = [5.0, None], [7.0, None], [0.75, 0.25]
+    row = {"side": "key", "writer": "L1.H1", "by": "mean", "predicted": -6.0, "measured": -5.4, "slope": 0.9}
+    numbers = {name: args[name] for name in ("layer", "head")} | {"query": query, "offset": offset, "capped": 7.5}
+    numbers |= {"key": args.get("key") or 0, "logit": 7.5, "attention": 0.6, "rest": 0.5}
+    numbers |= {"share": 0.7, "margin": 8.0, "pairs": 12, "rows": [row | {"low": 0.8, "high": 1.0, "pairs": 12}]}
+    numbers |= {"sentence": "Head finds its keys by L1.H1.", "notes": []}
+    tables = {"tokens": table, "parts": parts, "writers": writers}
+    tables["distance"] = pd.DataFrame({"distance": [1, 2], "logit": [7.0, 6.0]})
+    tables["spectrum"] = pd.DataFrame({"wavelength": [6.28], "score": [7.5], "most": [8.0], "distance": [3.0]})
+    tables["vocabulary"] = pd.DataFrame({"token": ["a", "b"], "change": [2.0, -1.0]})
+    return Result(numbers | {"protocol": protocol("why", args, length)}, tables)
+
+
 def temperature(args: dict, text: str) -> Result:
     table = tokens(text)
     offset, length, query = window(args | {"part": args.get("part", 0), "query": args.get("query")}, table)
@@ -244,6 +264,7 @@ ANSWERS = {
     "ablate": ablate,
     "names": names,
     "head": head,
+    "why": why,
     "statistics": statistics,
     "temperature": temperature,
     "queries-keys": queries_keys,

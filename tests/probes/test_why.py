@@ -8,7 +8,6 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from analysis import why
 from analysis.errors import BadModel, BadSetting
 from analysis.models import load_model
-from analysis.probes.why import frequencies
 from analysis.probes.writers import Stream
 from analysis.routers.rotation import turned, unrotate
 from analysis.seam.parity import small_config
@@ -127,13 +126,13 @@ def test_the_score_at_another_distance_is_that_of_the_key_rotated_to_it(family):
         wanted = prompt.scoring.factor * float(prompt.query[0, 1, QUERY] @ moved[0, group, 0])
         assert found.at_distances(np.array([QUERY - place]))[0] == pytest.approx(wanted, abs=1e-4)
     table = found.by_frequency()
-    best = table[table["frequency"] != "none"].iloc[0]
-    alone = found.by_frequency("embedding", "L0.mlp")
-    assert alone["score"].sum() == pytest.approx(
-        found.parts.query("query_writer == 'embedding' and key_writer == 'L0.mlp'")["score"].iloc[0], abs=1e-9
-    )
-    assert best["most"] >= abs(best["score"]) - 1e-9
-    assert frequencies(stream).speed[0] == pytest.approx(1.0, abs=1e-5)
+    assert (table["most"] >= table["score"].abs() - 1e-9).all()
+    assert table["wavelength"][0] == pytest.approx(2 * np.pi, abs=1e-5)
+    best = table["distance"][0]
+    assert 0 <= best <= table["wavelength"][0]
+    alone = found.by_frequency("embedding", "L0.mlp")["score"].sum()
+    pair = found.parts.set_index(["query_writer", "key_writer"])["score"]["embedding", "L0.mlp"]
+    assert alone == pytest.approx(pair, abs=1e-9)
 
 
 def test_what_is_no_sum_or_not_there_is_refused():

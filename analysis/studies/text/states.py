@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ...commands.heads import Head, HeadTokens
+from ...commands.heads import Head, HeadTokens, Why
 from ...commands.temperature import Temperature
 from ...errors import BadSetting
 from ...models import Model
@@ -39,7 +39,7 @@ class HeadWindow:
     words: pd.DataFrame
 
 
-def head_window(request: Head | HeadTokens | Temperature, context: Context) -> HeadWindow:
+def head_window(request: Head | HeadTokens | Temperature | Why, context: Context) -> HeadWindow:
     """What a request about one head looks at. Errors: BadSetting."""
     lm = context.model(request.model)
     check_head(lm, request.layer, request.head)

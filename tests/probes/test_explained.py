@@ -1,0 +1,120 @@
+"""Who explains a head over many pairs: margins by hand, and a writer removed against the model with edited weights."""
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.models import load_model
+from analysis.probes.explained import Explaining, removals, strongest_pairs
+from analysis.probes.moved import moved
+from analysis.probes.why import explained_by
+from analysis.probes.writers import Stream
+from analysis.statistics.states import attention_states
+from tests.contract.test_contract import copy_of
+from tests.made.tiny import tiny, token_ids
+from tests.made.tiny_tokenizer import byte_level
+
+LAYER, HEAD = 2, 1
+
+
+@pytest.fixture(scope="module")
+def explaining():
+    ids = token_ids(1)[0].numpy()
+    model = load_model(tiny("llama"), tokenizer=byte_level())
+    pairs = strongest_pairs(attention_states(model, ids, [LAYER])[LAYER], HEAD, 12)
+    return Explaining(model, ids, LAYER, HEAD, pairs, 0)
+
+
+def test_the_strongest_pairs_are_those_of_the_full_table(explaining):
+    with torch.no_grad():
+        table = tiny("llama")(explaining.ids[None], output_attentions=True).attentions[LAYER][0, HEAD]
+    table[:, 0] = 0
+    best = table.max(-1)
+    queries = np.sort(np.argsort(-best.values.numpy(), kind="stable")[:12])
+    kept = [query for query in queries if best.values[query] >= 0.1 and query > 6]
+    assert explaining.pairs.tolist() == [[query, int(best.indices[query])] for query in kept]
+
+
+def test_parts_of_either_side_add_up_to_the_margin_of_the_scores(explaining):
+    explained = explaining.explained()
+    for side in ("query", "key"):
+        rows = explained.writers[explained.writers["side"] == side]
+        assert rows["margin"].sum() == pytest.approx(explained.margin.mean(), abs=1e-4)
+        assert rows["share"].sum() == pytest.approx(1, abs=1e-4)
+    assert explained.together.sum() == pytest.approx(explained.margin.mean(), abs=1e-4)
+    states = attention_states(explaining.model, explaining.ids.numpy(), [LAYER])[LAYER]
+    for (query, key), others, margin in zip(explaining.pairs, explaining.others, explained.margin, strict=True):
+        scores = states.scores(HEAD, query, query + 1)[0]
+        assert key not in others and others.max() <= query
+        assert margin == pytest.approx(float(scores[key] - scores[others].mean()), abs=1e-3)
+
+
+@pytest.mark.parametrize("by", ["zero", "mean"])
+@pytest.mark.parametrize("writer", ["L1.H2", "L1.mlp"])
+def test_a_removed_writer_is_the_stream_without_it(explaining, by, writer):
+    """What stands right below a layer changes nothing between: the model with that writer edited out is the measure."""
+    lm = copy_of(tiny("llama"))
+    block = lm.model.layers[1]
+    module = block.mlp if writer == "L1.mlp" else block.self_attn.o_proj
+    kept = {}
+
+    def edit(module, args, out):
+        whole = out if writer == "L1.mlp" else args[0][..., 16:24] @ module.weight[:, 16:24].T
+        return out - whole + (whole.mean(1, keepdim=True) if by == "mean" else 0)
+
+    if writer == "L1.H2":
+        # the block above the head in its layer is given, so it must not follow
+        handle = block.mlp.register_forward_hook(lambda m, a, o: kept.setdefault("mlp", o))
+        with torch.no_grad():
+            lm(explaining.ids[None])
+        handle.remove()
+        block.mlp.forward = lambda x: kept["mlp"]
+    module.register_forward_hook(edit)
+    prompt = Stream(lm, explaining.ids, LAYER, [0]).prompt
+    factor = explaining.written.factor
+    queries, keys = explaining.pairs.T
+    whole = explaining.written
+    wanted = factor * (prompt.query[0, HEAD, queries].double() * whole.model_keys[explaining.key]).sum(-1)
+    predicted, measured = explaining.removed("query", writer, by)
+    np.testing.assert_allclose(measured, wanted - explaining.logits, atol=1e-4)
+    wanted = factor * (whole.model_queries[explaining.query] * prompt.key[0, HEAD // 2, keys].double()).sum(-1)
+    np.testing.assert_allclose(explaining.removed("key", writer, by)[1], wanted - explaining.logits, atol=1e-4)
+    if by == "zero":
+        row = whole.writers.index(writer)
+        part = whole.queries[row, explaining.query] * whole.model_keys[explaining.key]
+        np.testing.assert_allclose(predicted, -factor * part.sum(-1), atol=1e-4)
+
+
+def test_removals_come_in_order_with_an_interval(explaining):
+    explained = explaining.explained()
+    rows = list(removals(explaining, explained, 3, "zero"))
+    assert len(rows) == 3 and all(
+        row.low <= row.slope <= row.high and row.pairs == len(explaining.pairs) for row in rows
+    )
+    assert "bias" not in {row.writer for row in rows}
+
+
+def test_what_was_moved_is_the_direct_way_to_the_vocabulary():
+    """One value times its share, projected, scaled as the last norm scaled, times the vocabulary; shares of all keys
+    add up to 1."""
+    lm, ids, query = tiny("llama"), token_ids(1)[0], 9
+    shares, changes = [], []
+    for key in range(query + 1):
+        stream = Stream(lm, ids, LAYER, [query, key])
+        found = explained_by(stream, LAYER, HEAD, query, key)
+        each = moved(stream, found)
+        shares.append(each.share)
+        changes.append((found, stream, each.change))
+    assert sum(shares) == pytest.approx(1, abs=1e-4)
+    found, stream, change = changes[5]
+    columns = slice(8 * HEAD, 8 * HEAD + 8)
+    with torch.no_grad():
+        read = found.attention * stream.prompt.value[0, HEAD // 2, 5]
+        wrote = lm.model.layers[LAYER].self_attn.o_proj.weight[:, columns] @ read
+        ends = []
+        handle = lm.model.norm.register_forward_pre_hook(lambda module, args: ends.append(args[0][0, query]))
+        lm(ids[None])
+        handle.remove()
+        scale = (ends[0].pow(2).mean() + lm.config.rms_norm_eps) ** -0.5
+        wanted = lm.lm_head.weight @ (wrote * scale * lm.model.norm.weight)
+    np.testing.assert_allclose(change, wanted - wanted.mean(), atol=1e-4)
