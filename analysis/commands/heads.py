@@ -139,7 +139,10 @@ class Why(OfText):
     layer: int = layer()
     head: int = head()
     query: int | None = field(None, "position of the query in the window (default: the strongest far read)")
-    key: int | None = field(None, "position of the key in the window (default: what the query reads most)")
+    # A request's own `key` is its identity.
+    key_token: int | None = field(
+        None, "position of the key in the window (default: what the query reads most)", option="--key"
+    )
     by: str = field(
         "mean", "what a writer's output becomes where it is removed: zero or mean", options=("zero", "mean")
     )

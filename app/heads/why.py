@@ -41,7 +41,7 @@ def show(run: Run, names: Names) -> None:
     args = {name: run.request[name] for name in ("layer", "head", "part")} | {"query": numbers["query"]}
     key = st.session_state["why_key"]
     if key is not None and 0 <= key - numbers["offset"] <= numbers["query"]:
-        args["key"] = key - numbers["offset"]
+        args["key_token"] = key - numbers["offset"]
     found = asking.ask(Why(**state.study_args(st.session_state, **args)), "Asking who wrote it", numbers["length"])
     widgets.prose(found.numbers["sentence"], "more")
     _match(found)

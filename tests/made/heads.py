@@ -75,7 +75,7 @@ def why(args: dict, text: str) -> Result:
     writers["low"], writers["high"], writers["share"] = [5.0, None], [7.0, None], [0.75, 0.25]
     row = {"side": "key", "writer": "L1.H1", "by": "mean", "predicted": -6.0, "measured": -5.4, "slope": 0.9}
     numbers = {name: args[name] for name in ("layer", "head")} | {"query": query, "offset": offset, "capped": 7.5}
-    numbers |= {"key": args.get("key") or 0, "logit": 7.5, "attention": 0.6, "rest": 0.5}
+    numbers |= {"key": args.get("key_token") or 0, "logit": 7.5, "attention": 0.6, "rest": 0.5}
     numbers |= {"share": 0.7, "margin": 8.0, "pairs": 12, "rows": [row | {"low": 0.8, "high": 1.0, "pairs": 12}]}
     numbers |= {"sentence": "Head finds its keys by L1.H1.", "notes": []}
     tables = {"tokens": table, "parts": parts, "writers": writers}

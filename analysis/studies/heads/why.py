@@ -112,10 +112,10 @@ def _pair(request: Why, states: States, words: pd.DataFrame, offset: int) -> tup
     query = telling_query(states, request.head, words, offset) if request.query is None else request.query
     if not 0 <= query < states.length:
         raise BadSetting(f"Tokens of this window run from 0 to {states.length - 1:,}, and {query:,} was asked for.")
-    if request.key is not None:
-        if not 0 <= request.key <= query:
-            raise BadSetting(f"Token {query:,} reads tokens 0 to {query:,}, and key {request.key:,} was asked for.")
-        return query, request.key
+    if (key := request.key_token) is not None:
+        if not 0 <= key <= query:
+            raise BadSetting(f"Token {query:,} reads tokens 0 to {query:,}, and key {key:,} was asked for.")
+        return query, key
     # The window's first token, a sink, is the answer for no query that has another.
     scores = states.scores(request.head, query, query + 1)[0]
     return query, int(scores[1:].argmax()) + 1 if len(scores) > 1 else 0

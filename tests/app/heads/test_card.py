@@ -195,10 +195,10 @@ def test_an_error_of_the_card_is_one_sentence_and_the_map_stays(client):
 def test_why_names_the_writers_and_a_row_of_a_head_chooses_it(client):
     app = page(layer=2, head=1, query=9, head_tab="why", why_key=4)
     request = client.store.list("why", 1)[0].request
-    assert (request["query"], request["key"], request["part"]) == (9, 4, 0) and not app.error
+    assert (request["query"], request["key_token"], request["part"]) == (9, 4, 0) and not app.error
     heat = next(one["data"][0] for one in figures(app) if one["data"][0].get("x") == ["L1.H1", "embedding"])
     assert heat["z"] == [[8.0, None], [None, -1.0]] and "Score 7.5, 7.0 of it drawn; 60%" in markup(app)
     rows = next(shown for place in range(9) if "wrote it" in (shown := columns(app, place)))
     assert rows["wrote it"] == ["L1.H1", "L0.mlp"] and rows["share"] == ["75% (62% to 88%)", "25%"]
     app = page(layer=2, head=1, query=9, head_tab="why", why_key=40)
-    assert "key" not in client.store.list("why", 1)[0].request, "a key after its query is left out"
+    assert "key_token" not in client.store.list("why", 1)[0].request, "a key after its query is left out"

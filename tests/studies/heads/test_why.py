@@ -12,7 +12,7 @@ from analysis.studies.heads import why as study
 
 def test_why_lists_the_strongest_parts_and_sums_the_rest(ask, home, monkeypatch):
     monkeypatch.setattr(study, "LISTED", 5)
-    answer = ask(Why, layer=1, head=1, query=30, key=12, by="zero", long_text="first")
+    answer = ask(Why, layer=1, head=1, query=30, key_token=12, by="zero", long_text="first")
     numbers, parts = answer.numbers, answer.tables["parts"]
     assert (numbers["query"], numbers["key"], len(parts)) == (30, 12, 5)
     assert parts["score"].sum() + numbers["rest"] == pytest.approx(numbers["logit"], abs=1e-6)
@@ -38,4 +38,4 @@ def test_without_a_key_the_one_read_most_is_asked_about(ask):
     assert first.numbers["key"] == 0
     for query, key in [(64, None), (-1, None), (5, 6)]:
         with pytest.raises(BadSetting):
-            ask(Why, layer=1, head=0, query=query, key=key, long_text="first")
+            ask(Why, layer=1, head=0, query=query, key_token=key, long_text="first")
