@@ -292,26 +292,22 @@ def check_memory(
 
 def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> None:
     """Refuse a prompt that does not fit into memory, with the numbers, before anything runs. Errors: TooLarge."""
-    of_token = _token_bytes(model, top)
+    # both caches have room to grow
+    of_token = _token_bytes(model, 1.5 * (1 + top))
     _check_room(length, of_token, SPARE + new_tokens * of_token, f"of {model.name}", model.device)
 
 
 def model_bytes(model: Model, tokens: int, masked: bool) -> int:
-    """Predicted bytes beside the weights of so many tokens in one pass on an accelerator: their KV cache, what a layer
-    holds at once, and `masked` the scores of a block, what is left of them and its softmax."""
+    """Predicted bytes beside the weights of so many tokens in one pass on an accelerator, `masked` with the scores of a
+    block, what is left of them and its softmax."""
+    return round(tokens * _token_bytes(model, 1)) + masked * 3 * AT_ONCE
+
+
+def _token_bytes(model: Model, caches: float) -> float:
+    """Of a token in so many KV caches, and in what one layer holds at once."""
     cache = 2 * model.num_layers * model.num_kv_heads * model.head_dim
-    of_layer = 4 * model.width + max(3 * model.inner, 6 * _states(model))
-    return tokens * (cache + of_layer) * model.dtype.itemsize + masked * 3 * AT_ONCE
-
-
-def _states(model: Model) -> int:
-    return (model.num_heads + model.num_kv_heads) * model.head_dim
-
-
-def _token_bytes(model: Model, top: int) -> float:
-    # keys and values of both caches, with room to grow
-    held = 2 * model.num_layers * model.num_kv_heads * model.head_dim * (1 + top) * 1.5
-    return (held + 4 * model.width + 3 * model.inner + 6 * _states(model)) * model.dtype.itemsize
+    states = (model.num_heads + model.num_kv_heads) * model.head_dim
+    return (caches * cache + 4 * model.width + max(3 * model.inner, 6 * states)) * model.dtype.itemsize
 
 
 def _check_room(length: int, of_token: float, beside: float, what: str, device: str | torch.device) -> None:

@@ -139,7 +139,7 @@ class Crossings(TorchDispatchMode):
 
 
 class Device:
-    """Counts what is asked and `held`; `tokens` of the text."""
+    """Counts what is asked, and inside `held` memory; `tokens` of the text."""
 
     def __init__(self) -> None:
         self.tokens, self.asked, self.held = 0, collections.Counter[str](), Held(NAME)
@@ -171,6 +171,6 @@ def fake_device(monkeypatch: Any, at_once: int | None = None) -> Iterator[Device
     monkeypatch.setattr(blocks, "_flex", lambda: _flex)
     monkeypatch.setattr(grouped, "DEVICES", (*grouped.DEVICES, NAME))
     monkeypatch.setattr(functional, "scaled_dot_product_attention", _fused)
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), device.held:
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         BACKEND.held = device.held
         yield device

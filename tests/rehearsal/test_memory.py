@@ -46,7 +46,7 @@ def test_a_small_model_on_the_processor_takes_as_much(monkeypatch, method):
     with Held("cpu") as held:
         taken = peak(real, method(), 700, held, kernels=False)
     at_once = min(reference.BLOCK_BYTES, reference.CPU_BLOCK_BYTES)
-    with fake_device(monkeypatch, at_once) as device:
+    with fake_device(monkeypatch, at_once) as device, device.held:
         lm = on_devices(config, f"{NAME}:0", kind=torch.float32)
         assert peak(lm, method(), 700, device.held, kernels=False) == pytest.approx(taken, rel=TOLERANCE)
 
@@ -59,7 +59,7 @@ def test_a_gpu_took_as_much(monkeypatch):
     config = qwen(layers=24)
     size = config.hidden_size // config.num_attention_heads
     cache = 2 * 24 * config.num_key_value_heads * size * row["length"] * torch.bfloat16.itemsize
-    with fake_device(monkeypatch) as device:
+    with fake_device(monkeypatch) as device, device.held:
         taken = peak(on_devices(config, f"{NAME}:0"), DENSE(), row["length"], device.held)
     assert taken - cache == pytest.approx(row["peak_bytes"], rel=0.02)
 
@@ -69,7 +69,7 @@ def test_a_gpu_took_as_much(monkeypatch):
 def test_what_is_said_before_is_about_what_is_taken(monkeypatch, shape, tokens):
     config = SHAPES[shape]()
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-    with fake_device(monkeypatch) as device:
+    with fake_device(monkeypatch) as device, device.held:
         lm = on_devices(config, f"{NAME}:0")
         about = config.num_hidden_layers, heads, kv_heads, config.hidden_size // heads, config.max_position_embeddings
         model = Model(lm, None, shape, "none", *about)

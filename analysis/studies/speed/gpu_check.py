@@ -120,13 +120,17 @@ class GpuCheck(Study):
         rows, tested = numbers["rows"], numbers["tests"]
         bare = [row for row in rows if row["what"] == "attention" and "refused" not in row]
         best = max(bare, key=lambda row: (row["length"], row["groups"]))
+        failed = tested.get("failed", 0) + tested.get("error", 0)
+        said = f"{tested.get('passed', 0)} tests marked gpu passed, {failed} failed."
+        if "refused" in tested:
+            said = f"The tests marked gpu did not run: {tested['refused']}."
         sentence = (
             f"Bare attention over {best['length']:,} tokens with {best['groups']} groups is {best['speedup']:.1f} "
             f"times as fast as torch's fastest dense kernel ({best['dense_kernel']})"
         )
         if best["paper"] is not None:
             sentence += f"; Focus, table 6 prints {best['paper']:g} on an H100"
-        sentence += f". {_tests_said(tested)}"
+        sentence += f". {said}"
         panels = []
         for groups in sorted({row["groups"] for row in bare}):
             of_groups = [row for row in bare if row["groups"] == groups]
@@ -139,14 +143,6 @@ class GpuCheck(Study):
         notes = [numbers["caution"]] if "caution" in numbers else []
         notes += [f"Methods that did not run: {'; '.join(refused)}."] if refused else []
         return presented("gpu-check", sentence, panels, *notes)
-
-
-def _tests_said(tested: dict) -> str:
-    """How the tests ended, in a sentence."""
-    if "refused" in tested:
-        return f"The tests marked gpu did not run: {tested['refused']}."
-    failed = tested.get("failed", 0) + tested.get("error", 0)
-    return f"{tested.get('passed', 0)} tests marked gpu passed, {failed} failed."
 
 
 gpu_check = Runnable(GpuCheck)
