@@ -61,12 +61,10 @@ class RouterSettings:
 
 
 class FocusRouter(nn.Module):
-    """Router of a model with `layers` layers of width `width`: layers * (width * d_s + groups * d_s) parameters, as
-    many times as it has `heads`.
+    """Router of a model with `layers` layers of width `width`: layers * heads * (width + groups) * d_s parameters.
 
-    projection [L, width, d_s] ~ N(0, 1/width); centroids [L, K, d_s]; potential [L, K], a buffer, zero until
-    `fit_potential`; those of several heads one after the other, [L, width, heads d_s] and [L, heads K, ...]. `about`:
-    how it was made (kind, steps, corpus, model, revision, ...), stored with it.
+    projection [L, width, heads d_s] ~ N(0, 1/width); centroids [L, heads K, d_s]; potential [L, heads K], a buffer,
+    zero until `fit_potential`. `about`: how it was made (kind, steps, corpus, model, revision, ...), stored with it.
     """
 
     potential: Tensor
@@ -149,13 +147,7 @@ class FocusRouter(nn.Module):
             groups = self.causal(layer, self.project(layer, hidden))
             real = mask if mask is None or self.heads == 1 else mask[..., None]
             return groups if real is None else groups * real.to(groups)[..., None]
-        balanced = sinkhorn if membership == "literal" else prefix_sinkhorn
-        scores = self.scores(layer, hidden)
-        if self.heads == 1:
-            return balanced(scores, self.temperature, self.iterations, mask)
-        # Every head is balanced by itself.
-        mask = None if mask is None else mask[..., None, :]
-        return balanced(scores.transpose(-3, -2), self.temperature, self.iterations, mask).transpose(-3, -2)
+        return balanced(self, membership, layer, hidden, mask)
 
     def members(self, layer: int, hidden: Tensor, top: int | None = None) -> Tensor:
         """Hard membership at inference: the `top` largest groups of the causal assignment, bool [..., T, K]."""
@@ -277,6 +269,17 @@ class FocusRouter(nn.Module):
         router.about = about
         router.check(router.layers if layers is None else layers, width)
         return router
+
+
+def balanced(router: FocusRouter, membership: str, layer: int, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Soft assignment [..., T, K], balanced over the sequence, `literal`, or over the tokens so far, `prefix`."""
+    balance = sinkhorn if membership == "literal" else prefix_sinkhorn
+    scores, about = router.scores(layer, hidden), (router.temperature, router.iterations)
+    if router.heads == 1:
+        return balance(scores, *about, mask)
+    # Every head is balanced by itself.
+    mask = None if mask is None else mask[..., None, :]
+    return balance(scores.transpose(-3, -2), *about, mask).transpose(-3, -2)
 
 
 def score_spread(scores: Tensor) -> Tensor:

@@ -67,11 +67,8 @@ class Focus(Method):
         if self.router is None:
             raise NotFitted("Focus has no router yet: call `fit` on some text, or load a trained router.")
         self.router.check(shape_of(lm)[0], lm.config.get_text_config().hidden_size)
-        if self.router.heads not in (1, kv_heads := shape_of(lm)[2]):
-            raise BadSetting(
-                f"The router has groups for {self.router.heads} key-value heads and the model has {kv_heads} of them: "
-                "train a router for this model."
-            )
+        if (heads := self.router.heads) not in (1, shape_of(lm)[2]):
+            raise BadSetting(f"The router is for {heads} key-value heads, and the model has others: train one for it.")
         if self.top > (groups := self.router.K):
             raise BadSetting(f"top is {self.top} and the router has {groups} groups: choose at most {groups}.")
         # once: an accelerator would be waited for in every layer
@@ -192,8 +189,7 @@ class Focus(Method):
 
 
 def _affinity(queries: Tensor, keys: Tensor, heads: int) -> Tensor:
-    """Affinity of groups [B, n, K] and [B, Tk, K] -> [B, 1, n, Tk]; of [B, n, G, K] and [B, Tk, G, K], of every of the
-    query heads -> [B, heads, n, Tk]."""
+    """Affinity of groups [B, n, K] and [B, Tk, K] -> [B, 1, n, Tk]; with groups [..., G, K] of every query head."""
     if queries.dim() == 3:
         return group_affinity(queries, keys)[:, None]
     affinity = group_affinity(queries.transpose(1, 2), keys.transpose(1, 2))  # [B, G, n, Tk]

@@ -39,7 +39,7 @@ MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_bu
 LEFT_BEHIND = (  # what the settings above never run, and what only the program itself calls
     *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Hooks.before_prompt", "Method.fit", "Method.build"),
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
-    *("Focus.scores", "FocusRouter.gate", "RouterSettings.__post_init__", "Router.tensors"),
+    *("Focus.scores", "FocusRouter.gate", "FocusRouter.scores", "RouterSettings.__post_init__", "Router.tensors"),
     *("GWRLinear.solve", "GWRLinear.weights_", "RoutingSettings.name"),
 )
 # Ranges of settings are checked before they leave; whoever edits policy.json has them in docs/policy.schema.json.
@@ -49,12 +49,10 @@ INSTEAD = {
     # nobody times the parts of a call there
     (f"{PACKAGE}.kernels.parts", "part"): "from contextlib import nullcontext as part",
     # causal membership alone is taken along
-    **{
-        (f"{PACKAGE}.groups.sinkhorn", name): (
-            f'def {name}(*about):\n    raise ValueError("{what} membership was left behind: set causal.")'
-        )
-        for name, what in (("sinkhorn", "Literal"), ("prefix_sinkhorn", "Prefix"))
-    },
+    (f"{PACKAGE}.groups.router", "balanced"): (
+        "def balanced(router, membership, *about):\n"
+        '    raise ValueError(f"{membership.capitalize()} membership was left behind: set causal.")'
+    ),
     (f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}",
 }
 CODE = "focuscope_attention.py"

@@ -147,7 +147,7 @@ def test_each_head_is_balanced_by_itself_and_comes_back_from_its_file(made, tmp_
 
 def test_what_cannot_be_is_refused(made):
     model, own, shared, _ = made
-    with pytest.raises(BadSetting, match="for 3 key-value heads and the model has 2"):
+    with pytest.raises(BadSetting, match="for 3 key-value heads"):
         Focus.build(FocusRouter(model.num_layers, model.width, heads=3)).check(model.lm)
     with pytest.raises(BadSetting, match="groups that all heads share"):
         carry("focus", Focus.build(own), model.num_layers)
