@@ -31,6 +31,7 @@ SHAPES = {
     "google/gemma-2-9b-it": "Gemma 2 9B",
     "mistralai/Mixtral-8x7B-v0.1": "Mixtral 8x7B",
     "meta-llama/Llama-3.1-70B": "Llama 3.1 70B",
+    "meta-llama/Llama-2-70b-hf": "Llama 2 70B",
     "openai/gpt-oss-20b": "gpt-oss 20B",
     "Qwen/Qwen3-30B-A3B": "Qwen3 30B-A3B",
     "Qwen/Qwen3-Next-80B-A3B-Instruct": "Qwen3-Next 80B-A3B",
