@@ -165,8 +165,7 @@ class FocusRouter(nn.Module):
     def causal(self, layer: int, vectors: Tensor) -> Tensor:
         """Soft assignment [..., K] of routing vectors [..., heads d_s], the balance frozen."""
         scores = self.compared(layer, vectors)
-        potential = self.potential[layer].to(scores.device)
-        return assign(scores, self.temperature, potential.view(-1, self.K) if self.heads > 1 else potential)
+        return assign(scores, self.temperature, self.potential[layer].view(-1, self.K).to(scores.device))
 
     @torch.no_grad()
     def members_of_token(self, layer: int, hidden: Tensor, top: int) -> Tensor:

@@ -192,5 +192,4 @@ def _affinity(queries: Tensor, keys: Tensor, heads: int) -> Tensor:
     """Affinity of groups [B, n, K] and [B, Tk, K] -> [B, 1, n, Tk]; with groups [..., G, K] of every query head."""
     if queries.dim() == 3:
         return group_affinity(queries, keys)[:, None]
-    affinity = group_affinity(queries.transpose(1, 2), keys.transpose(1, 2))  # [B, G, n, Tk]
-    return affinity.repeat_interleave(heads // affinity.shape[1], 1)
+    return group_affinity(*(x.transpose(1, 2).repeat_interleave(heads // x.shape[2], 1) for x in (queries, keys)))
