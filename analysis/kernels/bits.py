@@ -6,6 +6,8 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist
 from typing import Protocol
 
 import torch
@@ -49,9 +51,10 @@ class Steps:
     def encode(self, x: Tensor) -> tuple[Tensor, ...]:
         """Codes uint8 [..., n, bytes], steps and least numbers float16, one each for a group."""
         dim, count = self._dim, x.shape[self._dim]
+        group = min(self.group, count)
         # a last group that is not full repeats its last number, which changes neither end of its range
-        places = torch.arange(-(-count // self.group) * self.group, device=x.device).clamp(max=count - 1)
-        grouped = x.float().index_select(dim, places).unflatten(dim, (-1, self.group))
+        places = torch.arange(-(-count // group) * group, device=x.device).clamp(max=count - 1)
+        grouped = x.float().index_select(dim, places).unflatten(dim, (-1, group))
         low, high = grouped.amin(dim, keepdim=True), grouped.amax(dim, keepdim=True)
         step = (high - low) / (2**self.bits - 1)
         codes = ((grouped - low) / step.where(step > 0, 1.0)).round_().byte().flatten(dim - 1, dim)
@@ -60,10 +63,9 @@ class Steps:
     def decode(self, parts: Sequence[Tensor], size: int) -> Tensor:
         """The numbers, float32 [..., n, size]."""
         codes = unpack(parts[0], self.bits, size)
-        step, low = (
-            part.float().repeat_interleave(self.group, self._dim).narrow(self._dim, 0, codes.shape[self._dim])
-            for part in parts[1:]
-        )
+        dim, count = self._dim, codes.shape[self._dim]
+        group = min(self.group, count)
+        step, low = (part.float().repeat_interleave(group, dim).narrow(dim, 0, count) for part in parts[1:])
         return codes.float().mul_(step).add_(low)
 
 
@@ -92,17 +94,16 @@ class Directions:
     def encode(self, x: Tensor) -> tuple[Tensor, ...]:
         """Codes uint8 [..., n, bytes] and lengths float16 [..., n, 1]."""
         length = x.float().norm(dim=-1, keepdim=True)
-        turned = (x.float() / length.where(length > 0, 1.0)) @ rotation(x.shape[-1]).to(x.device)
-        levels = lloyd_max(self.bits).to(x.device)
-        edges = (levels[1:] + levels[:-1]) / 2
-        codes = torch.bucketize(turned * math.sqrt(x.shape[-1]), edges.float())
+        turned = (x.float() / length.where(length > 0, 1.0)) @ rotation(x.shape[-1], x.device)
+        edges = _numbers([(low + high) / 2 for low, high in pairwise(lloyd_max(self.bits))], x)
+        codes = torch.bucketize(turned * math.sqrt(x.shape[-1]), edges)
         return pack(codes.byte(), self.bits), length.half()
 
     def decode(self, parts: Sequence[Tensor], size: int) -> Tensor:
         """The numbers, float32 [..., n, size]."""
-        levels = lloyd_max(self.bits).to(parts[0].device, torch.float32)
+        levels = _numbers(lloyd_max(self.bits), parts[0])
         turned = F.normalize(levels[unpack(parts[0], self.bits, size).int()], dim=-1)
-        return (turned * parts[1].float()) @ rotation(size).to(parts[0].device).T
+        return (turned * parts[1].float()) @ rotation(size, parts[0].device).T
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
@@ -136,34 +137,46 @@ def unpack(packed: Tensor, bits: int, size: int) -> Tensor:
     return codes
 
 
-@functools.cache
-def rotation(size: int) -> Tensor:
+def rotation(size: int, device: torch.device | str = "cpu") -> Tensor:
     """The fixed orthogonal matrix, float32 [size, size]: Hadamard's over sqrt(size), without random signs; of a size
     that is no power of two, one from a seed."""
     if size & size - 1 == 0:
-        matrix = torch.ones(1, 1, dtype=torch.float64)
-        while len(matrix) < size:
-            matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64), matrix)
-        return (matrix / math.sqrt(size)).float()
+        # made there: a copy would wait for an accelerator
+        places = torch.arange(size, device=device)
+        both, odd = places[:, None] & places, torch.zeros(size, size, dtype=torch.long, device=device)
+        for bit in range(size.bit_length()):
+            odd = odd ^ both >> bit & 1
+        return (1.0 - 2.0 * odd) / math.sqrt(size)
     drawn = torch.randn(size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     matrix, upper = torch.linalg.qr(drawn)
     # the signs that a factorisation leaves open
-    return (matrix * upper.diagonal().sign()).float()
+    return (matrix * upper.diagonal().sign()).float().to(device)
 
 
 @functools.cache
-def lloyd_max(bits: int) -> Tensor:
-    """The 2^bits levels of least mean squared error for a normal variable of variance 1, rising, float64 (Max, 1960):
-    each the mean of what is nearest to it."""
-    levels = torch.special.ndtri((torch.arange(2**bits, dtype=torch.float64) + 0.5) / 2**bits)
-    ends = torch.tensor([math.inf], dtype=torch.float64)
+def lloyd_max(bits: int) -> tuple[float, ...]:
+    """The 2^bits levels of least mean squared error for a normal variable of variance 1, rising (Max, 1960): each the
+    mean of what is nearest to it."""
+    normal = NormalDist()
+    levels = [normal.inv_cdf((place + 0.5) / 2**bits) for place in range(2**bits)]
     for _ in range(10_000):
-        edges = torch.cat([-ends, (levels[1:] + levels[:-1]) / 2, ends])
-        heights = torch.exp(-edges.square() / 2) / math.sqrt(2 * math.pi)
-        before, levels = levels, -heights.diff() / torch.special.ndtr(edges).diff()
-        if torch.allclose(before, levels, rtol=0, atol=1e-13):
+        edges = [(low + high) / 2 for low, high in pairwise(levels)]
+        heights = [0.0, *map(normal.pdf, edges), 0.0]
+        below = [0.0, *map(normal.cdf, edges), 1.0]
+        before, levels = levels, [(heights[i] - heights[i + 1]) / (below[i + 1] - below[i]) for i in range(2**bits)]
+        if max(abs(x - y) for x, y in zip(before, levels, strict=True)) < 1e-12:
             break
-    return levels
+    return tuple(levels)
+
+
+def _numbers(values: Sequence[float], like: Tensor) -> Tensor:
+    """A few numbers as float32 where another tensor lies, without a copy from the host."""
+    return torch.stack([torch.full((), value, device=like.device) for value in values])
+
+
+def stored(stored_as: Format, x: Tensor) -> Tensor:
+    """What is left of rows [..., n, D] once they were stored, in their type."""
+    return stored_as.decode(stored_as.encode(x), x.shape[-1]).to(x)
 
 
 @dataclass(frozen=True)

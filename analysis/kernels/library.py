@@ -17,8 +17,8 @@ from ..files import write_whole
 from ..runs import state_root
 
 HERE = Path(__file__).parent
-SOURCES = ("compiled.cpp", "measured.cpp", "one_query.cpp")
-HEADERS = ("lanes.h", "products.h", "threads.h")
+SOURCES = ("compiled.cpp", "measured.cpp", "narrow.cpp", "one_query.cpp")
+HEADERS = ("lanes.h", "online.h", "products.h", "threads.h")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-w")
 SECONDS = 60  # that building may take

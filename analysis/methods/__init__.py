@@ -15,6 +15,7 @@ from .kvzip import KVzap, KVzipPlus
 from .magicpig import MagicPIG
 from .oracle import OracleTopK, OracleTopP
 from .performer import Performer
+from .quantised import KVFloat8, KVInt2, KVInt4, KVInt8, KVTurbo
 from .quest import Quest
 from .routing_transformer import RoutingTransformer
 from .sparq import SparQ
@@ -49,6 +50,11 @@ METHODS: dict[str, type[Method]] = {  # the first four are those a page compares
     "triattention": TriAttention,
     "kvzip_plus": KVzipPlus,
     "kvzap": KVzap,
+    "kv_int8": KVInt8,
+    "kv_int4": KVInt4,
+    "kv_int2": KVInt2,
+    "kv_fp8": KVFloat8,
+    "kv_turbo": KVTurbo,
     "skip_softmax": SkipSoftmax,
     "vertical_slash": VerticalSlash,
     "flex_prefill": FlexPrefill,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..declaration import field
 from ..errors import BadSetting
+from ..kernels.narrow import STORAGES, Storage
 from ..kernels.ragged import Ragged
 from ..kernels.scoring import softmax
 from ..seam.cache import CompactCache, CompactLayer
@@ -15,6 +16,7 @@ from ..seam.cache_checks import sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt, part_of
 from ..seam.hooks import RENAMED
 from ..seam.layers import shape_of
+from ..seam.rounded import Rounded
 from ..seam.visible import Visible
 from .base import Method, read_all
 
@@ -26,7 +28,8 @@ SCOPES = ("head", "layer", "mixed")
 class Evicting(Method):
     """Reads a prompt densely and then drops keys for good: tokens after it read what is left, and each other.
 
-    A subclass scores the keys in `key_scores` and may change in `kept_keys` which of them stay.
+    A subclass scores the keys in `key_scores` and may change in `kept_keys` which of them stay, and in `stored_as` how
+    a layer stores them.
     """
 
     saves: ClassVar[str] = "memory"
@@ -36,6 +39,7 @@ class Evicting(Method):
     renamed: ClassVar[dict[str, str]] = RENAMED | {"worth": "key_scores", "stay": "kept_keys"}
 
     ratio: float = field(0.5, "share of the prompt's keys that is removed", low=0.0, high=0.99, step=0.05)
+    storage: str = field("full", "how the KV cache stores what stays", options=("full", *STORAGES))
     # Tokens of the text that are the prompt; 0: those of the first call.
     cut: int = 0
     # A share for each layer, in place of ratio.
@@ -53,6 +57,10 @@ class Evicting(Method):
         """The share of a layer's keys that is removed."""
         return self.ratio if self.ratios is None else self.ratios[layer]
 
+    def stored_as(self, layer: int) -> Storage | None:
+        """How the KV cache of a layer stores what stays; None: in full."""
+        return STORAGES.get(self.storage)
+
     def check(self, lm: Any) -> None:
         self.layers_ = shape_of(lm)[0]
         self.whole_ = sees_all(lm)
@@ -67,7 +75,7 @@ class Evicting(Method):
         """Choose the keys of every text of a prompt; a layer with a sliding window has few and keeps them."""
         if not self.whole_[prompt.layer]:
             return
-        self.bounds_ = prompt_bounds(prompt, self.cut)
+        self.bounds_, self.first_ = prompt_bounds(prompt, self.cut), prompt.first
         self.ends_ = prompt.first + self.cut if self.cut else torch.full_like(prompt.first, prompt.query.shape[2])
         stays = torch.ones_like(prompt.key[..., 0], dtype=torch.bool)  # [B, G, T]
         for text, (first, end) in enumerate(self.bounds_):
@@ -87,6 +95,13 @@ class Evicting(Method):
         in_prompt = block.rows < self.ends_.to(block.rows.device)[:, None]  # [B, n]: the prompt itself reads densely
         return readable[:, :, None] | in_prompt[:, None, :, None]
 
+    def rounded(self, layer: int, key: Tensor, value: Tensor) -> Rounded | None:
+        # a prompt may be read before it is known what stays
+        storage = self.stored_as(layer) if layer in self.kept_ else None
+        if storage is None:
+            return None
+        return Rounded.of(key, value, self.kept_[layer], self.first_, self.ends_, storage)
+
     def attend(self, call: Call) -> Attended:
         """The prompt by torch's kernel, after which the KV cache is compacted; tokens after it read what is left."""
         if not self.whole_[call.layer]:
@@ -98,7 +113,7 @@ class Evicting(Method):
             if dense.out is None:
                 return dense
             if isinstance(call.stored, CompactLayer):
-                call.stored.compact(self.kept_[call.layer])
+                call.stored.compact(self.kept_[call.layer], self.stored_as(call.layer))
             return Attended(dense.out, PROMPT, "The prompt reads itself densely; then keys are dropped.")
         held = call.stored.held if isinstance(call.stored, CompactLayer) else None
         if not isinstance(held, Ragged):

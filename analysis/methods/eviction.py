@@ -32,7 +32,7 @@ class SnapKV(Evicting):
 
     title = "SnapKV"
     paper = "Li et al., 2024 (SnapKV), arXiv 2404.14469"
-    exported_with = {}
+    exported_with = {"storage": "full"}
 
     window: int = field(64, "last tokens of the prompt, whose queries decide and which always stay", low=1, high=1024)
 
@@ -58,7 +58,7 @@ class TOVA(Evicting):
 
     title = "TOVA"
     paper = "Oren et al., 2024 (TOVA), arXiv 2401.06104"
-    exported_with = {}
+    exported_with = {"storage": "full"}
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         kv_heads, length = prompt.key.shape[1:3]
@@ -112,7 +112,7 @@ class KeyDiff(Evicting):
 
     title = "KeyDiff"
     paper = "Park et al., 2025 (KeyDiff), arXiv 2504.15364"
-    exported_with = {}
+    exported_with = {"storage": "full"}
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         anchor = F.normalize(prompt.key, dim=-1).mean(2, keepdim=True)

@@ -96,7 +96,7 @@ class TriAttention(Evicting):
                 f"With share {self.share} it is known what stays when the last layer has read the prompt: give the "
                 "prompt as a call of its own."
             )
-        self.bounds_ = prompt_bounds(prompt, 0)
+        self.bounds_, self.first_ = prompt_bounds(prompt, 0), prompt.first
         self.ends_ = torch.full_like(prompt.first, prompt.query.shape[2])
         if prompt.layer == self.whole_.index(True):
             self.waiting_, self.kept_, self.stored_ = {}, {}, {}
@@ -136,5 +136,5 @@ class TriAttention(Evicting):
         done = super().attend(call)
         while done.kernel == PROMPT and self.stored_:
             layer, stored = self.stored_.popitem()
-            stored.compact(self.kept_[layer])
+            stored.compact(self.kept_[layer], self.stored_as(layer))
         return done

@@ -15,6 +15,7 @@ from ..kernels.evict import Cache as Heads
 from ..kernels.evicted import Evicted
 from ..kernels.group_table import GroupTable
 from ..kernels.members import apart, texts_of
+from ..kernels.narrow import Narrow, Storage
 from ..kernels.packed import Sizes
 from ..kernels.pool import accelerated
 from ..kernels.ragged import Ragged
@@ -223,11 +224,11 @@ class CompactLayer(GrowingLayer):
         """Whether keys were dropped."""
         return isinstance(self.held, Ragged | Evicted)
 
-    def compact(self, kept: torch.Tensor) -> None:
-        """Keep only what `kept` bool [B, G, T] says, T the tokens so far."""
+    def compact(self, kept: torch.Tensor, storage: Storage | None = None) -> None:
+        """Keep only what `kept` bool [B, G, T] says, T the tokens so far, as `storage` says; None: in full."""
         before = self.held
         assert isinstance(before, InOrder)
-        self.held = Ragged(*before.rows, kept)
+        self.held = Narrow(*before.rows, kept, storage) if storage else Ragged(*before.rows, kept)
         # the copy stands beside what it is made of
         self.peak = before.nbytes + self.held.nbytes
 

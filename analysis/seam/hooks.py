@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .cache import GrowingCache
 from .calls import Attended, Block, Call, Prompt
+from .rounded import Rounded
 
 RENAMED = {  # former name -> hook; a class that still uses the former one works, with a warning
     "observe": "token_features",
@@ -101,6 +102,10 @@ class Hooks:
 
     def see_gate(self, layer: int, out: Tensor, gated: Tensor) -> None:
         """See what a layer's output gate makes of what its heads read, [B, n, H, D] both: of layers that have one."""
+
+    def rounded(self, layer: int, key: Tensor, value: Tensor) -> Rounded | None:
+        """What queries read in place of keys [B, G, T, D] and values where the KV cache stores them in few bits."""
+        return None
 
     def finish_output(self, layer: int, out: Tensor) -> Tensor:
         """What leaves the heads of a layer, [B, n, H, D], after an output gate and before the output projection: where

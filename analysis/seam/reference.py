@@ -91,11 +91,11 @@ def by_blocks(
     state: Reading, query: Tensor, key: Tensor, value: Tensor, visible: Visible, dropout: float, scoring: Scoring
 ) -> Tensor:
     """What the heads have read, [B, H, Tq, Dv], of query [B, H, Tq, D], key [B, G, Tk, D] and value [B, G, Tk, Dv]."""
-    length, total = query.shape[2], key.shape[2]
+    length, total, sharing = query.shape[2], key.shape[2], query.shape[1] // key.shape[1]
     # a sliding cache hands over its last keys only
     before = max(0, state.past + length - total)
     columns = torch.arange(total, device=query.device) + before
-    sharing = query.shape[1] // key.shape[1]
+    rounded = state.method.rounded(state.layer, key, value)
     query, key = at_least_float32(query), at_least_float32(key.repeat_interleave(sharing, 1))  # [B, H, Tk, D]
     value = value.repeat_interleave(sharing, 1)
     of_keys = state.memory.keys(state.layer, total) if state.layer in state.memory else None
@@ -109,6 +109,8 @@ def by_blocks(
         # without a mask nothing after the block's last query can be read
         used = state.past + stop - before if visible.mask is None else total
         scores = scoring.scores(query[:, :, start:stop], key[:, :, :used])
+        if rounded is not None:
+            scores = rounded.scores(scores, query[:, :, start:stop], rows, scoring)
         if visible.bias is not None:
             scores = scores + visible.bias[:, :, start:stop]
         causal = (columns[:used] <= rows[:, None])[None, None]
@@ -132,7 +134,8 @@ def by_blocks(
         probabilities = _probabilities(state.method, block)
         if state.watch is not None:
             state.watch(block, probabilities)
-        out[:, :, start:stop] = F.dropout(probabilities.to(value.dtype), dropout) @ value[:, :, :used]
+        weights, values = F.dropout(probabilities.to(value.dtype), dropout), value[:, :, :used]
+        out[:, :, start:stop] = weights @ values if rounded is None else rounded.read(weights, values, rows)
         if block.entries is not None:
             out[:, :, start:stop] += block.entries.read(dropout)
     return out

@@ -40,6 +40,7 @@ LEFT_BEHIND = (  # what the settings above never run, and what only the program 
     *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Hooks.before_prompt", "Method.fit", "Method.build"),
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
     *("Focus.scores", "FocusRouter.gate", "FocusRouter.scores", "RouterSettings.__post_init__", "Router.tensors"),
+    *("Router.fitted", "Evicting.stored_as", "Evicting.rounded"),
     *("GWRLinear.solve", "GWRLinear.weights_", "RoutingSettings.name"),
 )
 # Ranges of settings are checked before they leave; whoever edits policy.json has them in docs/policy.schema.json.
@@ -48,6 +49,8 @@ INSTEAD = {
     (f"{PACKAGE}.declaration", "fields_of"): "def fields_of(method):\n    return ()",
     # nobody times the parts of a call there
     (f"{PACKAGE}.kernels.parts", "part"): "from contextlib import nullcontext as part",
+    # what stays is taken along in full alone
+    (f"{PACKAGE}.kernels.narrow", "STORAGES"): "STORAGES = ()",
     # causal membership alone is taken along
     (f"{PACKAGE}.groups.router", "balanced"): (
         "def balanced(router, membership, *about):\n"

@@ -63,7 +63,7 @@ def test_a_choice_of_a_method_is_asked_for():
 class EveryOther(Method):
     """Reads every other token, counted back from the query.
 
-    Source: the README, "How to add a method".
+    Source: CONTRIBUTING.md, "Add a method".
     """
 
     step: int = declared(2, "how far apart the tokens are that are read", low=1, high=64)

@@ -113,6 +113,12 @@ CASES = {
     "triattention": lambda: METHODS["triattention"].build(mean_queries(), **AT),
     "kvzip_plus": lambda: METHODS["kvzip_plus"](**AT),
     "kvzap": lambda: METHODS["kvzap"].build(lines(), **AT, window=3),
+    "kv_int8": lambda: METHODS["kv_int8"](cut=20, group=16, recent=4),
+    "kv_int4": lambda: METHODS["kv_int4"](cut=20, group=8, recent=4),
+    "kv_int2": lambda: METHODS["kv_int2"](cut=20, group=8, recent=0),
+    "kv_fp8": lambda: METHODS["kv_fp8"](cut=20),
+    "kv_turbo": lambda: METHODS["kv_turbo"](cut=20, full_layers=0),
+    "snapkv in 4 bits": lambda: METHODS["snapkv"](**AT, window=3, storage="k3v4_nc"),
     "skip_softmax": lambda: METHODS["skip_softmax"](**BLOCKS, scale=8.0),
     "vertical_slash": lambda: METHODS["vertical_slash"](**BLOCKS),
     "flex_prefill": lambda: METHODS["flex_prefill"](**BLOCKS, gamma=0.5),
@@ -128,6 +134,7 @@ REFUSED = {("performer", "gemma2"), ("streaming_llm in the cache", "gpt2"), ("tr
 # differ from another case in the rule that chooses, not in how they sit in a model: on Llama, in `--all` everywhere
 RULES = {
     *("pyramid_kv", "tova", "h2o", "keydiff", "duo_attention", "triattention", "kvzap"),
+    *("kv_int8", "kv_int2", "kv_fp8"),
     *("skip_softmax", "vertical_slash", "flex_prefill"),
     *("indexer qsa", "indexer m3", "indexer low_rank"),
 }

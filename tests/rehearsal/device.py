@@ -90,6 +90,7 @@ ANSWERS: dict[str, Callable[[tuple[int, ...], int], Any]] = {
     "first tokens": lambda shape, tokens: [0] * shape[0],
     "fewest and most kept keys": lambda shape, tokens: [tokens // 4, tokens // 2],
     "finite": lambda shape, tokens: True,
+    "kept keys of heads": lambda shape, tokens: [tokens] * shape[0],
     "kept blocks": lambda shape, tokens: 64.0,
     "numbers in the mask": lambda shape, tokens: False,
     "same scores": lambda shape, tokens: True,

@@ -135,6 +135,8 @@ def _at_share(
         raise BadSetting(
             f"{candidate.label} neither drops keys nor reads blocks: give it its budget with `equal-budget`."
         )
+    if not candidate.method.budget_steps:
+        return candidate
     changed = {name: value for name, value in candidate.settings.items() if value != candidate.defaults[name]}
     tried: dict[int, Candidate] = {}
 
@@ -182,5 +184,5 @@ def _notes(row: Continued, share: float | None, masked: bool) -> list[str]:
     if share is not None and row.method != "dense" and abs(reached / share - 1) > MISSED:
         notes.append(f"{row.label} {verb} {reached:.0%}: none of its settings comes nearer to {share:.0%} here.")
     if masked:
-        notes.append(f"{row.label} hid keys instead of dropping them: its cache holds every key.")
+        notes.append(f"{row.label} was computed with masks: its cache holds every key in full.")
     return notes

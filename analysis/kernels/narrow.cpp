@@ -1,0 +1,194 @@
+// One query reads keys and values that are packed in few bits, and the newest ones behind them as they are. A block of rows
+// becomes numbers once, in the nearest cache, for all query heads that share it; what is read from memory are the bytes.
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+
+#include "online.h"
+#include "threads.h"
+
+// The keys or the values of some heads: `packed` rows of `bytes` bytes, then `tail_rows` numbers as they are; from head to head
+// `code_head` bytes, `step_head` and `tail_head` numbers. `steps` and `lows` are float16: of STEPS one for `group` numbers of a
+// row, of COLUMNS a row of them for `group` rows; of FLOATS and DIRECTIONS `steps` has the factor or length of a row.
+struct Side {
+    const uint8_t *codes;
+    const uint16_t *steps, *lows;
+    const float *levels;
+    const void *tail;
+    long kind, bits, group, packed, bytes, code_head, step_head, tail_rows, tail_head;
+};
+
+// q and out [heads, size], one after another; `turned`: q as it meets packed directions, float32, or null; `sink_logits`: see
+// `Begun`.
+struct Asked {
+    const void *q;
+    const float *turned;
+    void *out;
+    const float *sink_logits;
+    long heads, repeat, size;  // `repeat` heads of q share one of keys and values
+    float scale;
+};
+
+namespace {
+
+enum Kind { STEPS, COLUMNS, FLOATS, DIRECTIONS };
+
+float scaled(uint32_t bits, float by, uint32_t sign) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    x *= by;
+    memcpy(&bits, &x, sizeof x);
+    bits |= sign;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+// The number that a float16, and an e4m3, stands for: its exponent moved to where float32 has it, by a product, which is exact
+// for the smallest ones too.
+float half(uint16_t x) { return scaled((uint32_t)(x & 0x7fff) << 13, 0x1p112f, (uint32_t)(x & 0x8000) << 16); }
+float eighth(uint8_t x) { return scaled((uint32_t)(x & 0x7f) << 20, 0x1p120f, (uint32_t)(x & 0x80) << 24); }
+
+// Add the numbers of a plane, `width` bits each, `times` over -> the byte behind it. `bits.pack` says how it lies.
+template <int width> const uint8_t *plane(const uint8_t *at, float *row, long size, float times) {
+    const long run = (size * width + 7) / 8;
+    for (int place = 0; place < 8 / width; place++) {
+        const long from = run * place, count = from + run < size ? run : size - from;
+        for (long i = 0; i < count; i++) row[from + i] += times * (float)(at[i] >> width * place & (1 << width) - 1);
+    }
+    return at + run;
+}
+
+// Rows of one head as numbers.
+struct Rows {
+    const Side &side;
+    const uint8_t *codes;
+    const uint16_t *steps, *lows;
+    long size, group = -1;
+    float *step, *low;  // [size], of the group of rows that was read last
+
+    Rows(const Side &side, long head, long size, float *room)
+        : side(side), codes(side.codes + head * side.code_head), steps(side.steps + head * side.step_head),
+          lows(side.lows + head * side.step_head), size(size), step(room), low(room + size) {}
+
+    void read(long at, float *row) {
+        const uint8_t *code = codes + at * side.bytes;
+        if (side.kind == FLOATS) {
+            const float factor = half(steps[at]);
+            for (long d = 0; d < size; d++) row[d] = eighth(code[d]) * factor;
+            return;
+        }
+        memset(row, 0, size * sizeof(float));
+        if (side.bits == 8) plane<8>(code, row, size, 1.f);
+        if (side.bits == 4) plane<4>(code, row, size, 1.f);
+        if (side.bits < 4) code = plane<2>(code, row, size, 1.f);
+        if (side.bits == 3) plane<1>(code, row, size, 4.f);
+        if (side.kind == DIRECTIONS) return direction(half(steps[at]), row);
+        if (side.kind == COLUMNS) {
+            if (at / side.group != group) {
+                group = at / side.group;
+                for (long d = 0; d < size; d++) step[d] = half(steps[group * size + d]), low[d] = half(lows[group * size + d]);
+            }
+            for (long d = 0; d < size; d++) row[d] = row[d] * step[d] + low[d];
+            return;
+        }
+        const long groups = (size + side.group - 1) / side.group;
+        for (long i = 0; i < groups; i++) {
+            const long end = (i + 1) * side.group < size ? (i + 1) * side.group : size;
+            const float by = half(steps[at * groups + i]), from = half(lows[at * groups + i]);
+            for (long d = i * side.group; d < end; d++) row[d] = row[d] * by + from;
+        }
+    }
+
+    // Numbers of levels become levels, together of this length.
+    void direction(float length, float *row) const {
+        float sum = 0.f;
+        long d = 0;
+#ifdef __AVX512F__
+        const __m512 levels = _mm512_loadu_ps(side.levels);
+        Lanes sums = all(0.f);
+        for (; d + LANES <= size; d += LANES) {
+            const Lanes x = (Lanes)_mm512_permutexvar_ps(_mm512_cvtps_epi32((__m512)load(row + d)), levels);
+            sums += x * x;
+            store(row + d, x);
+        }
+        sum = total(sums);
+#endif
+        for (; d < size; d++) row[d] = side.levels[(int)row[d]], sum += row[d] * row[d];
+        const float by = length / std::sqrt(sum);
+        for (d = 0; d < size; d++) row[d] *= by;
+    }
+};
+
+template <class Word> int some_heads(const Asked &asked, const Side &keys, const Side &values, long from, long to) {
+    typedef typename Word::Number Number;
+    const long size = asked.size, repeat = asked.repeat, total_rows = keys.packed + keys.tail_rows;
+    const size_t numbers = repeat * (3 * size + BLOCK) + 2 * BLOCK * size + 4 * size;
+    float *memory = (float *)malloc(numbers * sizeof(float) + repeat * sizeof(Row));
+    if (!memory) return 1;
+    Row *rows = (Row *)memory;
+    float *plain = (float *)(rows + repeat), *turned = plain + repeat * size, *room = turned + repeat * size;
+    for (long r = 0; r < repeat; r++, room += size + BLOCK) rows[r] = {plain, room, room + size, 0.f, 0.f};
+    float *key = room, *value = key + BLOCK * size, *steps = value + BLOCK * size;
+    long mine[BLOCK];
+    for (long j = 0; j < BLOCK; j++) mine[j] = j;
+    for (long g = from; g < to; g++) {
+        const Number *q = (const Number *)asked.q + g * repeat * size;
+        Number *out = (Number *)asked.out + g * repeat * size;
+        for (long r = 0; r < repeat; r++) {
+            const Begun begun(asked.sink_logits, g * repeat + r);
+            rows[r].most = begun.most, rows[r].weight = begun.sum;
+            for (long d = 0; d < size; d++) {
+                const long at = r * size + d;
+                plain[at] = Word::wide_one(q[at]) * asked.scale * LOG2_E;
+                turned[at] = asked.turned ? asked.turned[g * repeat * size + at] * asked.scale * LOG2_E : plain[at];
+                rows[r].sums[d] = 0.f;
+            }
+        }
+        Rows of_keys(keys, g, size, steps), of_values(values, g, size, steps + 2 * size);
+        const auto read = [&](Rows &packed, const Side &side, long at, float *row) {
+            if (at < side.packed) return packed.read(at, row);
+            const Number *tail = (const Number *)side.tail + g * side.tail_head + (at - side.packed) * size;
+            for (long d = 0; d < size; d++) row[d] = Word::wide_one(tail[d]);
+        };
+        for (long first = 0, last; first < total_rows; first = last) {
+            last = first + BLOCK < total_rows ? first + BLOCK : total_rows;
+            if (first < keys.packed && last > keys.packed) last = keys.packed;
+            const int n = last - first;
+            for (int j = 0; j < n; j++) {
+                read(of_keys, keys, first + j, key + j * size);
+                read(of_values, values, first + j, value + j * size);
+            }
+            for (long r = 0; r < repeat; r++) {
+                rows[r].q = (first < keys.packed ? turned : plain) + r * size;
+                score<Word32>(rows[r], key, size, mine, n, size);
+                mix<Word32>(rows[r], value, size, mine, n, size, weigh(rows[r]));
+            }
+        }
+        for (long r = 0; r < repeat; r++) {
+            const float by = rows[r].weight > 0.f ? 1.f / rows[r].weight : 0.f;
+            for (long d = 0; d < size; d++) out[r * size + d] = Word::narrow(rows[r].sums[d] * by);
+        }
+    }
+    free(memory);
+    return 0;
+}
+
+// 0 when done, 1 when memory lacks.
+template <class Word> int shared_out(const Asked &asked, const Side &keys, const Side &values, long threads) {
+    const long every = asked.heads / asked.repeat;
+    std::atomic<int> failed{0};
+    together(threads, [&](long number) {
+        if (some_heads<Word>(asked, keys, values, every * number / threads, every * (number + 1) / threads)) failed = 1;
+    });
+    return failed;
+}
+
+}  // namespace
+
+extern "C" int narrow_single(const Asked *asked, const Side *keys, const Side *values, long threads) {
+    return shared_out<Word32>(*asked, *keys, *values, threads);
+}
+extern "C" int narrow_half(const Asked *asked, const Side *keys, const Side *values, long threads) {
+    return shared_out<Word16>(*asked, *keys, *values, threads);
+}

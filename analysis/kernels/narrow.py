@@ -1,0 +1,234 @@
+"""Keys and values of a text in few bits: what is left of a prompt is packed when it has been read, what comes after it
+a block of tokens at a time. A step makes numbers of the bytes again, some rows at a time.
+
+Heads that hold equally many keys share their buffers, as in `ragged`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from . import narrow_step
+from .bits import Directions, Floats, Format, Steps
+from .decode import Growing
+from .host import on_host
+from .ragged import Ragged
+
+# New tokens that are packed at once.
+BLOCK = 128
+# Rows that are numbers at the same time.
+ROWS = 2048
+# Of Steps: one group for a row of any size.
+WHOLE = 1 << 20
+# Rows that may share a step: whole groups of each fill ROWS.
+GROUPS = (8, 16, 32, 64, 128)
+# Values that stay in full beside steps of few bits, and rows that share a step: KIVI, arXiv 2402.02750.
+RECENT, GROUP = 128, 64
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How a layer stores keys and values. Keys are packed `group` rows at a time; the last `recent` values stay as they
+    are."""
+
+    keys: Format
+    values: Format
+    group: int = 1
+    recent: int = 0
+
+    def packed(self, count: int) -> tuple[int, int]:
+        """How many of the first of `count` keys and values are packed."""
+        return count // self.group * self.group, max(0, count - self.recent)
+
+    def since(self, places: Tensor, count: Tensor | int) -> tuple[Tensor, Tensor]:
+        """Of rows at `places` of a head that kept `count` of a prompt: how many tokens come after the prompt before the
+        key, and the value, is read as it is packed."""
+        needs = (places // self.group + 1) * self.group, places + 1 + self.recent
+        key, value = (((need - count).clamp(min=0) + BLOCK - 1) // BLOCK * BLOCK for need in needs)
+        return key, value
+
+
+def steps(bits: int, group: int = GROUP, recent: int = RECENT) -> Storage:
+    """Keys by channel over `group` tokens, values by token over `group` channels."""
+    return Storage(Steps(bits, group, by_column=True), Steps(bits, group), group, recent)
+
+
+def turbo(keys: Format, bits: int) -> Storage:
+    """Values by token, one group each."""
+    return Storage(keys, Steps(bits, WHOLE))
+
+
+# The presets of vLLM's turboquant, and 2 bits.
+TURBO = {
+    "k8v4": turbo(Floats(), 4),
+    "4bit_nc": turbo(Directions(4), 4),
+    "k3v4_nc": turbo(Directions(3), 4),
+    "3bit_nc": turbo(Directions(3), 3),
+    "2bit_nc": turbo(Directions(2), 2),
+}
+STORAGES = {
+    "int8": steps(8),
+    "int4": steps(4),
+    "int2": steps(2),
+    "fp8": Storage(Floats(), Floats()),
+    **TURBO,
+}
+
+
+class _Side:
+    """The keys, or the values, of some heads [S, n, D]: the first rows packed, the others behind them in full."""
+
+    def __init__(self, rows: Tensor, places: Tensor, stored_as: Format, packed: int):
+        """Of rows [S, T, D] those at `places` [S, n], the first `packed` of them in few bits."""
+        index = places[..., None].expand(-1, -1, rows.shape[-1])
+        self.format, self.size, self.packed = stored_as, rows.shape[-1], packed
+        starts = range(0, max(1, packed), ROWS)
+        ends = [*starts[1:], packed]
+        coded = [
+            stored_as.encode(rows.gather(1, index[:, start:end]))
+            for start, end in zip(starts, ends, strict=True)
+            if end
+        ]
+        self.parts = [Growing(torch.cat(parts, 1)) for parts in zip(*coded, strict=True)]
+        self.tail = Growing(rows.gather(1, index[:, packed:]))
+
+    def advance(self, packed: int) -> None:
+        """Pack rows until so many of the first are."""
+        if (count := packed - self.packed) <= 0:
+            return
+        rows = self.tail.rows
+        coded = self.format.encode(rows[:, :count])
+        if self.parts:
+            for part, more in zip(self.parts, coded, strict=True):
+                part.put(more)
+        else:
+            self.parts = [Growing(part) for part in coded]
+        self.tail, self.packed = Growing(rows[:, count:].clone()), packed
+
+    def blocks(self) -> Iterator[Tensor]:
+        """All rows in order as float32 [S, n, D], some at a time."""
+        for start in range(0, self.packed, ROWS):
+            end = min(start + ROWS, self.packed)
+            # of some parts a row stands for a group of rows
+            sizes = [self.packed // part.length for part in self.parts]
+            parts = [part.rows[:, start // size : end // size] for part, size in zip(self.parts, sizes, strict=True)]
+            yield self.format.decode(parts, self.size)
+        yield self.tail.rows.float()
+
+    def for_step(self) -> narrow_step.Side:
+        """As a compiled step reads it."""
+        return narrow_step.side(self.format, [part.rows for part in self.parts], self.tail.rows)
+
+    @property
+    def buffers(self) -> list[Growing]:
+        """All that it stores."""
+        return [*self.parts, self.tail]
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """Heads of texts times key-value heads that `kept` as many keys of the prompt; None: all."""
+
+    heads: list[int] | None
+    kept: int
+    keys: _Side
+    values: _Side
+
+    @property
+    def buffers(self) -> list[Growing]:
+        """All that it stores."""
+        return [*self.keys.buffers, *self.values.buffers]
+
+    def attend(self, query: Tensor, scale: float, sinks: Tensor | None) -> Tensor:
+        """What the last n tokens read, themselves causally: query [S, H / G, n, D] -> the same."""
+        if query.shape[2] == 1 and narrow_step.compiled(query):
+            return narrow_step.attend(
+                query, self.keys.for_step(), self.values.for_step(), self.keys.format, scale, sinks
+            )
+        query = query.float()
+        scores = torch.cat([query @ rows[:, None].mT for rows in self.keys.blocks()], -1) * scale
+        length, total = query.shape[2], scores.shape[-1]
+        if length > 1:
+            future = torch.ones(length, total, dtype=torch.bool, device=query.device).triu(total - length + 1)
+            scores = scores.masked_fill(future, -torch.inf)
+        if sinks is not None:
+            scores = torch.cat([scores, sinks.to(scores)[..., None, None].expand(-1, -1, length, 1)], -1)
+        weights = scores.softmax(-1)
+        out, start = torch.zeros_like(query), 0
+        for rows in self.values.blocks():
+            out += weights[..., start : start + rows.shape[1]] @ rows[:, None]
+            start += rows.shape[1]
+        return out
+
+
+def _of(rows: Tensor, heads: list[int] | None) -> Tensor:
+    """The rows of some heads, or all. Not by an index, which would be copied to an accelerator."""
+    return rows if heads is None else torch.stack([rows[head] for head in heads])
+
+
+class Narrow(Ragged):
+    """The keys and values that are kept of a prompt, and all that come after it, in few bits."""
+
+    def __init__(self, keys: Tensor, values: Tensor, kept: Tensor, storage: Storage):
+        """Copies of keys and values [B, G, T, D] what `kept` bool [B, G, T] says."""
+        self.kept, self.length, self.storage = kept, kept.shape[2], storage
+        self._coming: tuple[Tensor, Tensor] | None = None
+        self._narrow: list[_Stack] = []
+        counts = on_host(kept.sum(-1).flatten(), "kept keys of heads")
+        # what is kept comes first, in its order
+        order = kept.flatten(0, 1).byte().argsort(dim=-1, descending=True, stable=True)
+        for count in sorted(set(counts)):
+            heads = [head for head, kept_keys in enumerate(counts) if kept_keys == count]
+            some = None if len(heads) == len(counts) else heads
+            places = _of(order, some)[:, :count]
+            packed = storage.packed(count)
+            of_keys = _Side(_of(keys.flatten(0, 1), some), places, storage.keys, packed[0])
+            of_values = _Side(_of(values.flatten(0, 1), some), places, storage.values, packed[1])
+            self._narrow.append(_Stack(some, count, of_keys, of_values))
+
+    def put(self, keys: Tensor, values: Tensor) -> None:
+        """New tokens come, keys and values [B, G, n, D]; `attend` takes them in."""
+        self._coming = keys.flatten(0, 1), values.flatten(0, 1)
+        self.length += keys.shape[2]
+
+    def attend(self, query: Tensor, scale: float, sink_logits: Tensor | None = None) -> Tensor:
+        """What the tokens that came read, themselves causally, beside the learned sinks [H]: query [B, H, n, D] ->
+        [B, H, n, D]."""
+        assert self._coming is not None, "put gave the tokens"
+        (keys, values), self._coming = self._coming, None
+        batch, _, count, _ = query.shape
+        grouped = query.unflatten(1, (self.kept.shape[1], -1)).flatten(0, 1)  # [B G, H / G, n, D]
+        out, sinks = torch.empty_like(grouped), None
+        if sink_logits is not None:
+            sinks = sink_logits.unflatten(0, (self.kept.shape[1], -1)).repeat(batch, 1)  # [B G, H / G]
+        # tokens between which nothing is packed read together
+        after, start = self.length - count - self.kept.shape[2], 0
+        while start < count:
+            end = min(count, start + BLOCK - (after + start) % BLOCK)
+            for stack in self._narrow:
+                stack.keys.tail.put(_of(keys, stack.heads)[:, start:end])
+                stack.values.tail.put(_of(values, stack.heads)[:, start:end])
+                of_stack = None if sinks is None else _of(sinks, stack.heads)
+                read = stack.attend(_of(grouped, stack.heads)[:, :, start:end], scale, of_stack).to(out)
+                for place, head in enumerate(stack.heads or ()):
+                    out[head, :, start:end] = read[place]
+                if stack.heads is None:
+                    out[:, :, start:end] = read
+                if (after + end) % BLOCK == 0:
+                    packed = self.storage.packed(stack.kept + after + end)
+                    stack.keys.advance(packed[0])
+                    stack.values.advance(packed[1])
+            start = end
+        return out.unflatten(0, (batch, -1)).reshape(query.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values held, free room for new tokens included."""
+        return sum(buffer.nbytes for stack in self._narrow for buffer in stack.buffers)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of keys and values that a step reads."""
+        return sum(buffer.rows.nbytes for stack in self._narrow for buffer in stack.buffers)
