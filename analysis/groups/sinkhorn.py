@@ -29,7 +29,8 @@ def sinkhorn(scores: Tensor, temperature: float = 0.1, iterations: int = 10, mas
     scores [..., T, K]; mask [..., T], True = real token (others are left out of the sum over tokens and come back
     as zeros; their scores may be anything). Returns float32 [..., T, K]. Errors: BadSetting.
     """
-    logits, mask = _logits(scores, temperature, iterations, mask)
+    scores, mask = _of_tokens(scores, mask)
+    logits = _logits(scores, temperature, iterations)
     if logits.shape[-2] == 0:
         return logits.float()
     potential = logits.new_zeros(*logits.shape[:-2], 1, logits.shape[-1])  # [..., 1, K]
@@ -50,7 +51,8 @@ def prefix_sinkhorn(
 ) -> Tensor:
     """Balanced assignment without the future: row t is that of `sinkhorn` over the tokens up to t (definitions 2.1),
     so the work grows with T^2 K N. Shapes, mask and errors as `sinkhorn`."""
-    logits, mask = _logits(scores, temperature, iterations, mask)
+    scores, mask = _of_tokens(scores, mask)
+    logits = _logits(scores, temperature, iterations)
     if logits.shape[-2] == 0 or not iterations:
         groups = torch.softmax(logits, -1)
         return (groups if mask is None else groups * mask[..., None]).float()
@@ -89,7 +91,7 @@ def frozen_potential(scores: Tensor, temperature: float = 0.1, iterations: int =
 
     scores [..., K], read in blocks so that memory stays bounded. Returns float32 [K]. Errors: BadSetting.
     """
-    logits = _logits(scores, temperature, iterations, None)[0].flatten(0, -2)
+    logits = _logits(scores, temperature, iterations).flatten(0, -2)
     if not len(logits):
         raise BadSetting("The balance of the groups needs at least 1 calibration token, and the pool holds 0.")
     exact = torch.float32 if logits.device.type == "mps" else torch.float64
@@ -121,12 +123,12 @@ def assign(scores: Tensor, temperature: float, potential: Tensor) -> Tensor:
     With the potential of a Sinkhorn run over the same scores it equals that run. scores [..., T, K], potential [K];
     float32 [..., T, K]. Errors: BadSetting.
     """
-    logits, _ = _logits(scores, temperature, 0, None)
+    logits = _logits(scores, temperature, 0)
     return torch.softmax(logits + potential.to(logits), -1).float()
 
 
-def _logits(scores: Tensor, temperature: float, iterations: int, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Checked `scores / temperature` in float32 or float64, and the mask as bool in the shape of the tokens."""
+def _logits(scores: Tensor, temperature: float, iterations: int) -> Tensor:
+    """Checked `scores / temperature` in float32 or float64."""
     if not (isinstance(temperature, (int, float)) and math.isfinite(temperature) and temperature > 0):
         raise BadSetting(f"The temperature of the groups must be above 0, and it is {temperature}; the paper uses 0.1.")
     if not isinstance(iterations, int) or iterations < 0:
@@ -134,18 +136,22 @@ def _logits(scores: Tensor, temperature: float, iterations: int, mask: Tensor | 
     if scores.dim() < 2 or scores.shape[-1] == 0:
         raise BadSetting(f"Scores are [..., tokens, groups] with at least 1 group, not {list(scores.shape)}.")
     logits = (scores if scores.dtype == torch.float64 else scores.float()) / temperature
-    if mask is not None:
-        mask = mask.to(device=scores.device, dtype=torch.bool)
-        try:
-            mask = mask.expand(scores.shape[:-1])
-        except RuntimeError:
-            raise BadSetting(
-                f"The mask has shape {list(mask.shape)} and the tokens {list(scores.shape[:-1])}; they must agree."
-            ) from None
-        logits = torch.where(mask[..., None], logits, 0.0)
     if not accelerated(logits) and not bool(torch.isfinite(logits).all()):
         raise BadSetting(
             f"Some scores divided by the temperature {temperature} are not finite numbers; the router is damaged or "
             "its scale is far too large, so load or fit another one."
         )
-    return logits, mask
+    return logits
+
+
+def _of_tokens(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Scores with zeros in place of what is no token, and the mask as bool in the shape of the tokens."""
+    if mask is None:
+        return scores, None
+    try:
+        mask = mask.to(device=scores.device, dtype=torch.bool).expand(scores.shape[:-1])
+    except RuntimeError:
+        raise BadSetting(
+            f"The mask has shape {list(mask.shape)} and the tokens {list(scores.shape[:-1])}; they must agree."
+        ) from None
+    return torch.where(mask[..., None], scores, 0.0), mask
