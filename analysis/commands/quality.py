@@ -149,7 +149,7 @@ class ExportEviction(OfTexts):
 
     place = "quality.eviction_files:export_eviction"
 
-    output: str = field("", "FILE.pt, FILE.safetensors or FILE.npy; its certificate is FILE.json", word="FILE")
+    output: str = field(help="FILE.pt, FILE.safetensors or FILE.npy; its certificate is FILE.json")
     method: str = field(
         "triattention", "whose calibration leaves: .pt, .safetensors, .npy", options=("triattention", "kvzap", "ada_kv")
     )

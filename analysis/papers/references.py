@@ -13,6 +13,12 @@ OF_METHOD = {  # methods whose entry has another name; "" where no paper propose
     "csa": "calibrated_sparse_attention",
     "focal": "focal_attention",
     "focal_learned": "focal_attention",
+    "kvzip_plus": "kvzip",
+    "kv_int8": "kivi",
+    "kv_int4": "kivi",
+    "kv_int2": "kivi",
+    "kv_fp8": "fp8_formats",
+    "kv_turbo": "turboquant",
 }
 
 
