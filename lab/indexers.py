@@ -30,6 +30,7 @@ from analysis.studies.text.held_out import sample_windows
 TRAINED = ("dsa", "qsa", "m3", "seer")
 CLOSED, PRIOR = "low_rank", "static_prior"
 FREE = (CLOSED, "moba")
+INDEXERS = (*TRAINED, *FREE)
 # Bucket routers that stand beside; the last needs none.
 BUCKETS = ("mlp", "gwr_linear", "kmeans", PRIOR, "random")
 
@@ -70,10 +71,11 @@ class Indexers(Seeds, Windows):
             "heads": hungry(parts),
             "closed": {kind: float(np.mean(parts[0]["documents"][kind])) for kind in FREE},
             "costs": parts[0]["costs"],
+            "steps": self.steps,
             "protocol": run.about(run.windows, kernel="softmax over blocks of queries"),
         }
 
-    def of_seed(self, run: Setting, seed: int, names: tuple[str, ...] = (*TRAINED, *FREE, f"dsa{SHUFFLED}")) -> dict:
+    def of_seed(self, run: Setting, seed: int, names: tuple[str, ...] = (*INDEXERS, f"dsa{SHUFFLED}")) -> dict:
         """Recall by indexer: mean over heads of each document, and mean over documents of each head."""
         lm, cell = run.lm, Cell(self.min_distance, 0)
         learn = prompts_of(lm, run.texts[0], self.length, self.calibrate, cell.tokens_needed)
@@ -131,9 +133,8 @@ class Indexers(Seeds, Windows):
         shared = tables["oracle_head"] - tables["oracle_layer"]
         (bound,) = [row for row in rows if row["way"] == "oracle_layer"]
         bound |= compared("below_heads", over_seeds(shared, units)[0])
-        ranked = sorted((row for row in rows if row["way"] in TRAINED), key=lambda row: -row["recall"])
-        if len(ranked) > 1:
-            ranked[0] |= difference("over_next", tables[ranked[0]["way"]], tables[ranked[1]["way"]], units)
+        best, following, *_ = sorted((row for row in rows if row["way"] in INDEXERS), key=lambda row: -row["recall"])
+        best |= difference("over_next", tables[best["way"]], tables[following["way"]], units)
         rows = holm_corrected(rows, "over_closed", "over_prior", "below_heads", "over_next")
         return sorted(rows, key=lambda row: -row["recall"])
 
@@ -154,15 +155,14 @@ class Indexers(Seeds, Windows):
     def shown(numbers: dict) -> dict:
         rows = {row["way"]: row for row in numbers["rows"]}
         ranked = [row for row in numbers["rows"] if row["way"] in TRAINED]
-        best, bound, alone = ranked[0], rows["oracle_layer"], rows["oracle_head"]
-        judged = Comparison.of(best, "over_next").verdict if best.get("over_next_low") is not None else None
+        best = next(row for row in numbers["rows"] if row["way"] in INDEXERS)
+        bound, alone = rows["oracle_layer"], rows["oracle_head"]
+        judged = Comparison.of(best, "over_next").verdict if best["over_next_low"] is not None else None
         apart = "" if judged is Verdict.HIGHER else ", not told apart from the next"
         starved = sum(row["share"] < 0.5 for row in numbers["heads"])
         worst = ", ".join(f"{row['layer']}.{row['head']}" for row in numbers["heads"][:3])
-        told = [
-            f"At one key in 32 and equal bytes {NAMES[best['way']]} finds most of the far attention, {span(best)}"
-            f"{apart}."
-        ]
+        learned = f"; of those trained for {numbers['steps']} steps {told_of(ranked[0])}" if best != ranked[0] else ""
+        told = [f"At one key in 32 {told_of(best)} finds most of the far attention{apart}{learned}."]
         told.append(
             f"One selection for a whole layer holds {span(bound)} at best, one of each head's own {span(alone)}; under "
             f"DSA's {starved} of {len(numbers['heads'])} heads find less than half of their own best, {worst} least."
@@ -186,6 +186,11 @@ class Indexers(Seeds, Windows):
             "panels": [],
             "notes": [interval_caveat(numbers["protocol"])],
         }
+
+
+def told_of(row: dict) -> str:
+    """Name, recall and size of an indexer."""
+    return f"{NAMES[row['way']]} ({span(row)}, {row['bytes']:.0f} bytes a token)"
 
 
 def span(row: dict) -> str:

@@ -55,7 +55,8 @@ class ByRule(Evicting):
         self.rule_.check(lm)
 
     def before_prompt(self, lm: Any, ids: Tensor | None, mask: Tensor | None) -> None:
-        self.rule_.before_prompt(lm, ids, mask)
+        if isinstance(self.rule_, KVzipPlus):
+            self.rule_.before_prompt(lm, ids, mask)
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor | None:
         return self.rule_.token_features(layer, hidden, not_padding)

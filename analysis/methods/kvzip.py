@@ -52,7 +52,8 @@ class KVzipPlus(Evicting):
 
     @torch.no_grad()
     def before_prompt(self, lm: Any, ids: Tensor | None, mask: Tensor | None) -> None:
-        """Read every text of a prompt once more behind itself, and note what that needs of it."""
+        """Before the model reads a prompt [B, T] with its mask [B, T], the seam calls this where a method has it: read
+        every text once more behind itself, by other hooks (`instead`), and note what that needs of it."""
         if ids is None:
             raise BadSetting("KVzip+ repeats the tokens of a prompt, and this one came as embeddings: give tokens.")
         first = [0] * len(ids) if mask is None else on_host(mask.int().argmax(dim=1), "first tokens")

@@ -51,7 +51,7 @@ async function readText(words) {
   await ready
   const began = performance.now(), found = await parts(ids)
   if (mine !== text || found.some((part) => part.stopped)) return
-  const loss = mean(found.flatMap((part) => [...part.losses])), read = readOf(ids, found)
+  const loss = mean(found.flatMap((part) => [...part.losses])), read = { ...readOf(ids, found), text: mine }
   const took = performance.now() - began
   const rows = SHARES.map((share) => ({ share, keys: share < 1 ? keysFor(share, ids.length) : ids.length, loss: null, change: null, low: null }))
   Object.assign(rows[0], { loss, change: 0 })

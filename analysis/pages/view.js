@@ -97,7 +97,7 @@ async function again(root, own) {
     own.moved = false
     const { page, t } = own, count = own.step_at ? page.rows[own.step_at].keys : null
     const found = await page.ask(t, count)
-    if (own.page.place === page.place) (page.shown ?? show)(root, { ...own.page, found, t, count })
+    if (found && own.page.place === page.place) (page.shown ?? show)(root, { ...own.page, found, t, count })
   }
   own.asking = false
 }

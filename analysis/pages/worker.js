@@ -48,8 +48,9 @@ const ACTS = {
     read = message.read
     return {}
   },
-  async summary({ chosen, t, counts, count }) {
-    return { chosen, found: summary(read, chosen, t, counts, count) }
+  // A question about another text than the one that is held comes too early or too late.
+  async summary({ text, chosen, t, counts, count }) {
+    return text === read.text ? { chosen, found: summary(read, chosen, t, counts, count) } : { stopped: true }
   },
 }
 

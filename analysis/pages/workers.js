@@ -39,11 +39,13 @@ class Workers {
     return Promise.all(this.all.map((_, n) => this.ask(n, message)))
   }
 
-  // The summary of all heads of a read that all workers hold, each of them a part of the heads.
+  // The summary of all heads of a read that all workers hold, each of them a part of the heads; null where they hold
+  // another by now.
   async summary(read, t, counts, count) {
     const parts = this.all.map((_, n) => read.heads.map((_, place) => place).filter((place) => place % this.all.length === n))
-    const found = await Promise.all(parts.map((chosen, n) => this.ask(n, { act: "summary", chosen, t, counts, count })))
-    return merged(read, found, counts.length)
+    const asked = { act: "summary", text: read.text, t, counts, count }
+    const found = await Promise.all(parts.map((chosen, n) => this.ask(n, { ...asked, chosen })))
+    return found.some((part) => part.stopped) ? null : merged(read, found, counts.length)
   }
 }
 

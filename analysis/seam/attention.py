@@ -109,7 +109,7 @@ def apply(
             if projection := gate_projection(module):
                 module._focuscope.gated = True
                 handles.append(projection.register_forward_pre_hook(partial(_after_gate, module._focuscope)))
-        if type(method).before_prompt is not Hooks.before_prompt:
+        if hasattr(method, "before_prompt"):
             handles.append(lm.base_model.register_forward_pre_hook(partial(_before_prompt, lm), with_kwargs=True))
         lm.set_attn_implementation(IN_NUMBERS if any(map(compresses, modules)) else NAME)
         lm.generate = guarded(lm, lm.generate, lambda: method.cache(lm) if kernels else None)
@@ -155,7 +155,10 @@ def _before_prompt(lm: Any, model: Any, args: tuple, kwargs: dict) -> None:
         return
     mask = kwargs.get("attention_mask")
     padded = isinstance(mask, Tensor) and mask.dim() == 2
-    attention_modules(lm)[0]._focuscope.method.before_prompt(lm, ids, mask if padded else None)
+    # what the method reads the text by meanwhile has none
+    see = getattr(attention_modules(lm)[0]._focuscope.method, "before_prompt", None)
+    if see is not None:
+        see(lm, ids, mask if padded else None)
 
 
 def _before_layer(module: Any, args: tuple, kwargs: dict) -> None:

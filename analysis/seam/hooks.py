@@ -50,10 +50,6 @@ class Hooks:
     def check(self, lm: Any) -> None:
         """Refuse a transformers model this method cannot run on. Called by `apply` before anything is changed."""
 
-    def before_prompt(self, lm: Any, ids: Tensor | None, mask: Tensor | None) -> None:
-        """See the tokens of a prompt [B, T], and its mask [B, T] where it came with one, before the model reads them.
-        The model may be run meanwhile, inside `analysis.seam.attention.instead`."""
-
     def prefill(self, prompt: Prompt) -> None:
         """See the first call of a layer before anything attends: for methods that decide once about a whole prompt."""
 

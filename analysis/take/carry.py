@@ -37,7 +37,7 @@ ELSEWHERE = {  # method -> the command that writes it as serving stacks and othe
 # By what a method needs.
 MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_buckets"}
 LEFT_BEHIND = (  # what the settings above never run, and what only the program itself calls
-    *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Hooks.before_prompt", "Method.fit", "Method.build"),
+    *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Method.fit", "Method.build"),
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
     *("Focus.scores", "FocusRouter.gate", "FocusRouter.scores", "RouterSettings.__post_init__", "Router.tensors"),
     *("Router.fitted", "Evicting.stored_as", "Evicting.rounded"),

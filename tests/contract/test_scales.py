@@ -77,7 +77,9 @@ DIRECTIONS = {  # and these the directions of keys, which a common bias turns
     *("keydiff", "expected_attention", "bucket_routing", "bucket_routing by centroid"),
     *("routing_transformer", "routing_transformer undone"),
 }
-SEEN = {**dict.fromkeys(TWINS, SPLIT), "GPT-2's bias of keys": SPLIT | DIRECTIONS}
+# The steps of few bits begin at a smallest key that is stored in 16 bits, or at zero.
+STORED = {"kv_int8", "kv_int4", "kv_int2", "kv_fp8", "kv_turbo", "snapkv in 4 bits"}
+SEEN = {**dict.fromkeys(TWINS, SPLIT), "GPT-2's bias of keys": SPLIT | DIRECTIONS | STORED}
 
 
 @functools.cache

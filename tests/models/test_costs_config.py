@@ -20,6 +20,7 @@ SIZES = {  # parameters in billions, as the models' cards state them
     "meta-llama/Llama-3.1-8B": 8.03,
     "google/gemma-2-9b-it": 9.24,
     "mistralai/Mixtral-8x7B-v0.1": 46.7,
+    "meta-llama/Llama-2-70b-hf": 69.0,
     "meta-llama/Llama-3.1-70B": 70.6,
     "openai/gpt-oss-20b": 20.9,
     "Qwen/Qwen3-30B-A3B": 30.5,

@@ -70,12 +70,12 @@ def test_every_verb_can_be_asked_for_and_methods_describe_themselves():
     verbs = "inspect model start groups umap pairs fit-router train-router evaluate report"
     assert set(verbs.split()) <= set(STUDIES)
     assert all(callable(STUDIES[verb]) for verb in STUDIES) and len(STUDIES) == len(list(STUDIES))
-    methods = "dense focus streaming_llm oracle_topk csa focal focal_learned bucket_routing"
-    methods += " longformer quest sparq magicpig routing_transformer performer oracle_topp"
-    methods += (
-        " snapkv ada_kv pyramid_kv tova h2o keydiff expected_attention duo_attention triattention kvzip_plus kvzap"
-    )
-    methods += " skip_softmax vertical_slash flex_prefill xattention"
+    methods = """
+        dense focus streaming_llm oracle_topk csa focal focal_learned bucket_routing indexer longformer
+        quest sparq magicpig routing_transformer performer oracle_topp snapkv ada_kv pyramid_kv tova h2o
+        keydiff expected_attention duo_attention triattention kvzip_plus kvzap kv_int8 kv_int4 kv_int2
+        kv_fp8 kv_turbo skip_softmax vertical_slash flex_prefill xattention
+    """
     assert list(describe()) == methods.split()
 
 
