@@ -134,6 +134,7 @@ def test_both_read_alike(name):
             for mine, its in zip(chosen, again, strict=True)
             for x, y in zip(mine, its, strict=True)
         ]
-        if any(apart) or (a - b).abs().max() > 1e-4:
+        # a number in the middle of two steps of few bits is stored as either, by the last bit of what came before
+        if any(apart) or (a - b).abs().max() > (1e-2 if case in STORED else 1e-4):
             failed.append(f"{case}: {sum(apart)} of {len(apart)} choices, logits by {float((a - b).abs().max()):.2g}")
     assert not failed, "\n".join(failed)
