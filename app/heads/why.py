@@ -91,7 +91,7 @@ def _explained(found: Run, names: Names) -> None:
     margin = found.numbers["margin"]
     ends = zip(writers["share"], writers["low"], writers["high"], strict=True)
     writers["spelled"] = [
-        f"{share:.0%}" + ("" if low is None else f" ({low / margin:.0%} to {high / margin:.0%})")
+        (f"{share:.0%}" + ("" if low is None else f" ({low / margin:.0%} to {high / margin:.0%})")).replace("-", "−")
         for share, low, high in ends
     ]
 
@@ -127,7 +127,8 @@ def _removed(found: Run) -> None:
     rows = found.numbers["rows"]
     if not rows:
         return
-    rows = [row | {"slopes": "{slope:.2f} ({low:.2f} to {high:.2f})".format(**row)} for row in rows if row["low"]]
+    spelled_out = "{slope:.2f} ({low:.2f} to {high:.2f})"
+    rows = [row | {"slopes": spelled_out.format(**row).replace("-", "−")} for row in rows if row["low"] is not None]
     listed = plots.columns(rows, *REMOVED, "slopes")
     plots.listed(REMOVED, listed, "heads_why_removed", "A writer's output at its mean", found.id, height=260)
     widgets.prose("A slope below 1: the norms make up for a part of what is removed.", "quiet")
