@@ -1,12 +1,10 @@
 // One query reads keys and values that are packed in few bits, and the newest ones behind them as they are. A block of rows
 // becomes numbers once, in the nearest cache, for all query heads that share it; what is read from memory are the bytes.
 
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
 
 #include "online.h"
-#include "threads.h"
 
 // The keys or the values of some heads: `packed` rows of `bytes` bytes, then `tail_rows` numbers as they are; from head to head
 // `code_head` bytes, `step_head` and `tail_head` numbers. `steps` and `lows` are float16: of STEPS one for `group` numbers of a
@@ -174,21 +172,17 @@ template <class Word> int some_heads(const Asked &asked, const Side &keys, const
     return 0;
 }
 
-// 0 when done, 1 when memory lacks.
-template <class Word> int shared_out(const Asked &asked, const Side &keys, const Side &values, long threads) {
-    const long every = asked.heads / asked.repeat;
-    std::atomic<int> failed{0};
-    together(threads, [&](long number) {
-        if (some_heads<Word>(asked, keys, values, every * number / threads, every * (number + 1) / threads)) failed = 1;
+template <class Word> int all_heads(const Asked &asked, const Side &keys, const Side &values, long threads) {
+    return shared_out(asked.heads / asked.repeat, threads, [&](long from, long to) {
+        return some_heads<Word>(asked, keys, values, from, to);
     });
-    return failed;
 }
 
 }  // namespace
 
 extern "C" int narrow_single(const Asked *asked, const Side *keys, const Side *values, long threads) {
-    return shared_out<Word32>(*asked, *keys, *values, threads);
+    return all_heads<Word32>(*asked, *keys, *values, threads);
 }
 extern "C" int narrow_half(const Asked *asked, const Side *keys, const Side *values, long threads) {
-    return shared_out<Word16>(*asked, *keys, *values, threads);
+    return all_heads<Word16>(*asked, *keys, *values, threads);
 }

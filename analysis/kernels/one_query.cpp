@@ -2,12 +2,10 @@
 // of what is held. A step of generation is bound by the bytes that it reads: a block of keys stays in the cache for all
 // query heads that share it, and nothing is written but the answer.
 
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
 
 #include "online.h"
-#include "threads.h"
 
 // A buffer: `rows` tokens of every head of keys and values, strides in numbers; `sets`: bits of each token, for a query head
 // `set_head` further on. A token with one of the bits `skip` is not read.
@@ -98,14 +96,10 @@ template <class Word> int heads(const Query &query, const Part *parts, long coun
     return 0;
 }
 
-// All heads of keys and values, shared out over so many threads. 0 when done, 1 when memory lacks.
 template <class Word> int all_heads(const Query &query, const Part *parts, long count, long threads) {
-    const long every = query.heads / query.repeat;
-    std::atomic<int> failed{0};
-    together(threads, [&](long number) {
-        if (heads<Word>(query, parts, count, every * number / threads, every * (number + 1) / threads)) failed = 1;
+    return shared_out(query.heads / query.repeat, threads, [&](long from, long to) {
+        return heads<Word>(query, parts, count, from, to);
     });
-    return failed;
 }
 
 }  // namespace

@@ -2,7 +2,10 @@
 
 #pragma once
 
+#include <atomic>
+
 #include "lanes.h"
+#include "threads.h"
 
 namespace {
 
@@ -87,6 +90,15 @@ template <class Word> void mix(Row &row, const typename Word::Number *values, lo
         row.sums[d] *= shrink;
         for (int j = 0; j < n; j++) row.sums[d] += Word::wide_one(values[mine[j] * stride + d]) * row.scores[j];
     }
+}
+
+// `run(from, to)` for all heads of keys and values, shared out over so many threads. 0 when done, 1 when memory lacks.
+template <class Run> int shared_out(long heads, long threads, const Run &run) {
+    std::atomic<int> failed{0};
+    together(threads, [&](long number) {
+        if (run(heads * number / threads, heads * (number + 1) / threads)) failed = 1;
+    });
+    return failed;
 }
 
 }  // namespace
