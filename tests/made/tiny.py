@@ -67,9 +67,11 @@ VERIFIED = {  # and those that the table of docs/models.md tries besides
 
 
 def tiny(family: str):
-    """A tiny random model, its weights scaled up so that attention is far from uniform. Do not change it; one that a
-    training froze is thawed."""
-    return _tiny(family).requires_grad_(True)
+    """A tiny random model, its weights scaled up so that attention is far from uniform. Do not change it; what a
+    training left on it (frozen weights, gradients) is taken off."""
+    lm = _tiny(family).requires_grad_(True)
+    lm.zero_grad()
+    return lm
 
 
 @functools.cache
