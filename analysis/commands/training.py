@@ -1,11 +1,15 @@
 """Training and stored studies."""
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 from ..declaration import field, fields_of
 from ..declaration.canonical import canonical
-from ..declaration.command import Command, OfModel, seed
+from ..declaration.command import SMALLEST, Command, OfModel, Shape, seed
 
+# The bundled model's training took 0.23 times as long for a token as its reading for Start does, on a processor; and
+# its parameters (`models_cache/demo/pretrain.json`).
+TRAINED_TOKEN, BUNDLED = 0.23, 5_770_496
 # How copies are trained, and what reads them.
 WAYS = ("lora", "focus", "full", "longformer", "performer", "routing_transformer")
 
@@ -60,10 +64,11 @@ class Pretrain(Command):
     corpus: str = field(help="a folder with one folder of texts per domain")
     output: str = field(help="file or folder to write")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
-    family: str = field("llama", "model family: llama or gpt2")
+    family: str = field("llama", "model family: llama, llama_plain (queries and keys not normalised) or gpt2")
     attention: str = field("dense", "dense, or the method to train with")
     steps: int = field(2600, "number of training steps")
     length: int = field(2048, "context of the model, in tokens")
+    growing: bool = field(True, "sequences begin at an 8th of the context and grow")
     tokens_per_step: int = field(8192, "tokens in one training step")
     matrix_rate: float = field(0.01, "learning rate of the matrices")
     other_rate: float = field(0.005, "learning rate of all other parameters")
@@ -92,9 +97,23 @@ class Pretrain(Command):
     offset: float | None = field(None, "what it begins at (default: 11.31, dense; the paper has 0)", low=0, high=32)
     seed: int = seed()
 
+    @classmethod
+    def workload(cls, arguments: Mapping[str, Any], tokens: int, shape: Shape = SMALLEST) -> int:
+        """The tokens of all steps, by how many more parameters the model has than the bundled one."""
+        about = cls.defaults | dict(arguments)
+        layers, width = about["layers"] or 6, about["width"] or 256
+        of_layer = 4 * width * width + 3 * width * (about["intermediate"] or 3 * width)
+        parameters = layers * of_layer + about["vocabulary"] * width
+        return round(TRAINED_TOKEN * about["steps"] * about["tokens_per_step"] * parameters / BUNDLED)
+
 
 # What Focal Attention prints of its training (sections 2.2 and 3.2); rates and sizes are in its tables 3 and 4.
 TRAINED_AS_PRINTED: dict[str, Any] = {
+    "family": "llama_plain",
+    "vocabulary": 32_000,
+    "length": 2048,
+    "growing": False,
+    "tokens_per_step": 1 << 18,
     "optimiser": "adamw",
     "weight_decay": 0.05,
     "warm_up": 2000,

@@ -2,7 +2,7 @@
 
 The file holds, for rows of one table that have the same beside them, the panel by its name, the job, and a line for
 each number; the fields are those of `ours.Beside`, `Job` and `Number`, and what has its default is left out. `command`
-is a job that has no button: its verb and arguments.
+is a job that has no button: its verb and arguments; of `pretrain` the arguments are what the row prints.
 """
 
 import json
@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from ..commands import commandline
+from ..commands.training import TRAINED_AS_PRINTED
 from ..studies.registry import STORED, of_file
 from . import PAPERS, find
 from .cells import Cell
 from .ours import Beside, Job, Number, Panel
 
 FILE = Path(__file__).with_name("beside.json")
+# Of Focal Attention: its sizes, and how each was trained.
+SETTINGS = ("table 3", "table 4")
 Key = tuple[str, str, str]  # paper, table, row
 # Name of a stored study -> its protocol, where it is stored.
 Protocols = Callable[[str], Mapping[str, Any] | None]
@@ -49,7 +52,7 @@ def printed() -> dict[Key, list[Cell]]:
 @cache
 def beside() -> dict[Key, Beside]:
     """What stands beside every printed row. A row that the file lacks is an error of the program: KeyError."""
-    mapping = {(of["paper"], of["table"], row): _beside(of) for of in _file()["rows"] for row in of["rows"]}
+    mapping = {(of["paper"], of["table"], row): _beside(of, row) for of in _file()["rows"] for row in of["rows"]}
     return {key: mapping[key] for key in printed()}
 
 
@@ -127,8 +130,21 @@ def _panel(name: str) -> Panel:
     return Panel(**_file()["panels"][name])
 
 
-def _beside(of: dict[str, Any]) -> Beside:
+def pretraining(size: str) -> dict[str, Any]:
+    """The arguments that train a model of a size of Focal Attention's table 3 as its section 3.2 and table 4 print."""
+    of_size = {cell.column: float(cell.value) for cell in find("focal_attention", row=size) if cell.table in SETTINGS}
+    named = {"width": "Hidden Size", "intermediate": "Intermediate Size", "heads": "# Heads", "layers": "# Layers"}
+    sizes: dict[str, Any] = {name: int(of_size[column]) for name, column in named.items()}
+    sizes |= {"kv_heads": sizes["heads"], "steps": round(1000 * of_size["# Training Steps"])}
+    rates = dict.fromkeys(("matrix_rate", "other_rate"), of_size["Learning Rate"])
+    return {"corpus": "DIR", "output": "DIR", "attention": "focal"} | TRAINED_AS_PRINTED | sizes | rates
+
+
+def _beside(of: dict[str, Any], row: str = "") -> Beside:
     numbers = tuple(Number(**{**number, "path": tuple(number["path"])}) for number in of.get("numbers", ()))
-    job = Job(said=commandline(*of["command"])) if "command" in of else Job(**of["job"])
+    if of.get("command") == ["pretrain"]:
+        job = Job(said=commandline("pretrain", pretraining(row)))
+    else:
+        job = Job(said=commandline(*of["command"])) if "command" in of else Job(**of["job"])
     told = {name: of[name] for name in ("needs", "cannot", "damaged", "finding") if name in of}
     return Beside(job, _panel(of["panel"]), numbers, **told)

@@ -20,7 +20,7 @@ MEASURED, ALIKE, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED = STATES = (
     "the printed text is damaged",
 )
 # Commands that read no weights.
-SHAPES = ("bench", "worth")
+SHAPES = ("bench", "worth", "pretrain")
 UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
 # What a command reads where a page fills in its own.
 FILLED = {"text": "story", "corpus": "DIR"}

@@ -20,6 +20,7 @@ class Recipe:
     attention: str = Pretrain.attention
     steps: int = Pretrain.steps
     context: int = Pretrain.length
+    growing: bool = Pretrain.growing
     tokens_per_step: int = Pretrain.tokens_per_step
     tokens_per_pass: int = 4096
     matrix_rate: float = Pretrain.matrix_rate
@@ -60,7 +61,10 @@ class Recipe:
             raise BadSetting(f"The optimiser is one of {', '.join(OPTIMISERS)}, not {self.optimiser!r}.")
 
     def phases(self) -> list[tuple[int, int, int]]:
-        """(first step, end step, sequence length): context/8 to 35%, /4 to 55%, /2 to 75%, the rest in full."""
+        """(first step, end step, sequence length): context/8 to 35%, /4 to 55%, /2 to 75%, the rest in full; all in
+        full where sequences do not grow."""
+        if not self.growing:
+            return [(0, self.steps, self.context)]
         ends = [round(self.steps * part) for part in (0.35, 0.55, 0.75, 1.0)]
         return [(a, b, self.context // cut) for a, b, cut in zip([0, *ends], ends, (8, 4, 2, 1), strict=False)]
 

@@ -43,13 +43,6 @@ CHECKED = 4
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
-class Fixed(Recipe):
-    """A recipe whose sequences have the full context from the first step."""
-
-    def phases(self) -> list[tuple[int, int, int]]:
-        return [(0, self.steps, self.context)]
-
-
 @dataclass(frozen=True)
 class Arm:
     """A way to train: with the constant temperature `t` (1: dense), or with one that every layer learns between
@@ -95,10 +88,11 @@ class Arm:
         low, high = self.limits
         return FocalLearned(weights=weights, mean=self.mean, tau_min=low, tau_max=high)
 
-    def recipe(self, steps: int, tokens_per_step: int, context: int, seed: int) -> Fixed:
+    def recipe(self, steps: int, tokens_per_step: int, context: int, seed: int) -> Recipe:
         """How a model of this arm is trained. Errors: BadSetting."""
         heads = self.width // HEAD
-        recipe = Fixed(
+        recipe = Recipe(
+            growing=False,
             family="llama" if self.norm else "llama_plain",
             attention="dense" if self.limits is None and self.t == 1 else "focal",
             seed=seed,
@@ -129,7 +123,7 @@ class Arm:
 def trained_to(
     lm: Model,
     arm: Arm,
-    recipe: Fixed,
+    recipe: Recipe,
     ids: np.ndarray,
     folder: Path,
     stop: int,
@@ -200,7 +194,7 @@ class ArmTrainer(Trainer):
     tokens_per_step: int
     longer: tuple[np.ndarray, np.ndarray] | None = None
 
-    def recipe(self, arm: Arm, seed: int) -> Fixed:
+    def recipe(self, arm: Arm, seed: int) -> Recipe:
         """How an arm is trained here."""
         return arm.recipe(self.steps, self.tokens_per_step, self.windows.shape[1], seed)
 
@@ -225,15 +219,15 @@ class ArmTrainer(Trainer):
             clear(place)
         return self.part("focal", self._decides(arm, recipe), lambda doing: self._train(arm, recipe, seed, doing))
 
-    def place(self, arm: Arm, recipe: Fixed) -> Path:
+    def place(self, arm: Arm, recipe: Recipe) -> Path:
         """The file of what an arm measured; its weights lie beside it, where others begin with them."""
         return self.work / f"focal-{text_hash(repr(self._decides(arm, recipe)))}.json"
 
-    def _decides(self, arm: Arm, recipe: Fixed) -> list:
+    def _decides(self, arm: Arm, recipe: Recipe) -> list:
         decides = [self.lm.revision, self.texts, ids_hash(self.read_by(arm)[0]), asdict(recipe), arm.key]
         return [*decides, self.steps] if arm.further else decides
 
-    def _train(self, arm: Arm, recipe: Fixed, seed: int, folder: Path) -> dict:
+    def _train(self, arm: Arm, recipe: Recipe, seed: int, folder: Path) -> dict:
         make_folder(folder)
         if arm.further and not (folder / "checkpoint.safetensors").exists():
             self._begin(arm, recipe, seed, folder)
@@ -264,7 +258,7 @@ class ArmTrainer(Trainer):
             "seconds": log[-1]["seconds"],
         }
 
-    def _begin(self, arm: Arm, recipe: Fixed, seed: int, folder: Path) -> None:
+    def _begin(self, arm: Arm, recipe: Recipe, seed: int, folder: Path) -> None:
         """The checkpoint from which an adapted model starts: weights of dense training, optimisers that are new."""
         base = replace(arm.dense, name="dense", further=False)
         self.done -= 1
@@ -326,12 +320,17 @@ class ArmStudy(Seeds, Windows):
             "recipes": [asdict(trainer.recipe(arm, self.seed)) for arm in checked],
         }
 
+    @staticmethod
+    def again(stored: dict) -> Recipe:
+        """A stored recipe; those of before there was a choice do not say that their sequences do not grow."""
+        return Recipe(**{"growing": False} | stored)
+
     def sample(self, run: Setting, numbers: dict) -> dict:
         losses = {}
         for about, recipe in zip(numbers["arms"], numbers["recipes"], strict=True):
             arm = Arm(**about | {"limits": about["limits"] and tuple(about["limits"])})
             ids = np.append(sample_windows(run.lm, recipe["context"], 4).reshape(-1), 0)
-            few = replace(Fixed(**recipe), steps=CHECKED, warm_up=1)
+            few = replace(self.again(recipe), steps=CHECKED, warm_up=1)
             with tempfile.TemporaryDirectory() as folder:
                 trained_to(run.lm, arm, few, ids, Path(folder), CHECKED)
                 losses[arm.name] = [read_log(Path(folder))[-1]["loss"]]
@@ -339,7 +338,7 @@ class ArmStudy(Seeds, Windows):
 
     def part(self, run: Setting, numbers: dict) -> dict:
         # The first arm that was trained is the first that is stored to be tried again.
-        name, recipe = numbers["curves"][0]["arm"], Fixed(**numbers["recipes"][0])
+        name, recipe = numbers["curves"][0]["arm"], self.again(numbers["recipes"][0])
         first = min(point["step"] for point in numbers["curves"] if point["arm"] == name)
         arm = Arm(**numbers["arms"][0] | {"limits": None})
         with tempfile.TemporaryDirectory() as folder:

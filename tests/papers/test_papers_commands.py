@@ -5,12 +5,16 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 
 from analysis.cli.asked import asked
 from analysis.cli.options import parser
 from analysis.cli.plan import plan
+from analysis.commands.training import Pretrain
 from analysis.papers.beside import beside, findings, made, measuring
 from analysis.papers.ours import reading, readings
+from analysis.studies.training.pretrain import recipe_of
+from analysis.training.pretrain import build_model
 from analysis.training.settings import RouterTraining
 from lab.focus.ablations import cells
 
@@ -75,6 +79,26 @@ def test_a_cell_that_the_stored_grid_lacks_is_measured_as_its_others_were():
 
 class Wide:
     width = 256
+
+
+@pytest.mark.parametrize("size", ["400M", "777M", "1.3B", "2.7B", "6.7B", "9.5B"])
+def test_focal_attentions_sizes_are_trained_by_one_command_as_printed(size):
+    """Table 3's shape has about the parameters that it is called by (its embeddings are tied here), table 4's steps see
+    26 billion tokens, and what section 3.2 prints of the training holds for both."""
+    rows = [ROWS[f"focal_attention/{table}/{size}"] for table in ("table 3", "table 4")]
+    found = [planned(row.job.command) for row in rows]
+    asked = Pretrain(**found[0]["arguments"])
+    recipe = recipe_of(asked)
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in build_model(recipe, asked.vocabulary).parameters())
+    named = float(size[:-1]) * {"M": 1e6, "B": 1e9}[size[-1]]
+    assert parameters == pytest.approx(named, rel=0.11) and found[0]["arguments"] == found[1]["arguments"]
+    assert recipe.steps * recipe.tokens_per_step == pytest.approx(26e9, rel=0.01)
+    assert (recipe.family, recipe.optimiser, recipe.weight_decay) == ("llama_plain", "adamw", 0.05)
+    assert recipe.phases() == [(0, 100_000, 2048)] and recipe.kv_heads == recipe.heads == recipe.width // 128
+    # In tokens that take 2 ms each: the seconds that the bundled model's training took for a token and a parameter.
+    seconds = 26.2e9 * parameters * 16_409 / 35.27e6 / 5.77e6
+    assert 0.002 * Pretrain.workload(found[0]["arguments"], 1) == pytest.approx(seconds, rel=0.05)
 
 
 @pytest.mark.parametrize("where", [where for where, one in PLACES.items() if one.job.verb not in ("", "study")])

@@ -24,6 +24,7 @@ from ..context import Context, made_on
 
 SIZES: dict[str, dict[str, int]] = {  # what a family changes in the recipe; gpt2 is the smaller, other architecture
     "llama": {},
+    "llama_plain": {},
     "gpt2": {"layers": 4, "width": 192, "heads": 6, "kv_heads": 6, "intermediate": 768},
 }
 NAMED = ("layers", "width", "heads", "kv_heads", "intermediate")

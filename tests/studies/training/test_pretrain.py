@@ -110,6 +110,7 @@ def test_the_schedule_warms_up_and_falls_to_its_floor():
     assert recipe.rate(0) == 0.01 and recipe.rate(99) == recipe.rate(100) == 1
     assert recipe.rate(550) == pytest.approx((1 + recipe.floor) / 2) and recipe.rate(999) < 1.01 * recipe.floor + 1e-4
     assert recipe.phases()[-1] == (750, 1000, 2048), "the last quarter at full length"
+    assert replace(recipe, growing=False).phases() == [(0, 1000, 2048)]
 
 
 @pytest.mark.parametrize(("family", "count"), [("llama", 7), ("gpt2", 4)])
