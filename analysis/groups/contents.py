@@ -93,6 +93,20 @@ def label_of(counts: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndar
     return index, np.take_along_axis(counts, index[..., None], -1)[..., 0] / counts.sum(-1)
 
 
+def overlap(group: np.ndarray, categories: Sequence[str], first: str, second: str) -> float | None:
+    """How far the tokens of two categories lie in the same groups: 2 p.q / (p.p + q.q) of their shares p, q [K] of the
+    groups (Horn's form of Morisita's index, 1966): 0 in none together, 1 alike. None where the text lacks one of them.
+
+    group int [T], categories [T].
+    """
+    kinds = np.asarray(categories, dtype=object)
+    counts = [np.bincount(group[kinds == kind], minlength=group.max() + 1) for kind in (first, second)]
+    if not all(count.any() for count in counts):
+        return None
+    p, q = (count / count.sum() for count in counts)
+    return float(2 * p @ q / (p @ p + q @ q))
+
+
 def _words(group: np.ndarray, words: Sequence[str], sizes: np.ndarray, top: int) -> DataFrame:
     form_of, forms = factorize(np.asarray(words, dtype=object), sort=True)
     word_of_form, _ = factorize(np.array([form.casefold() for form in forms], dtype=object), sort=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.errors import AnalysisError, BadSetting
-from analysis.groups.contents import group_contents, label_of
+from analysis.groups.contents import group_contents, label_of, overlap
 from analysis.groups.vectors import pca, umap2d
 from analysis.groups.words import CATEGORY_OF, ENGLISH, categories, content_tokens, word_of_tokens
 from tests.made.clock import steps
@@ -154,3 +154,13 @@ def test_umap_is_repeatable_and_thinned():
     assert coordinates.shape == (90, 2) and coordinates.dtype == np.float32 and positions.dtype == np.int32
     assert positions[0] == 0 and positions[-1] == 149 and len(set(positions.tolist())) == 90
     assert np.array_equal(umap2d(x, seed=1, limit=90)[0], coordinates)
+
+
+def test_two_kinds_of_words_overlap_by_the_groups_they_share():
+    """Determiners (1/2, 1/2, 0), prepositions (0, 1/3, 2/3): 2 * 1/6 / (1/2 + 5/9) = 6/19."""
+    kinds = ["determiner", "determiner", "preposition", "preposition", "preposition", "name"]
+    group = np.array([0, 1, 1, 2, 2, 0])
+    assert overlap(group, kinds, "determiner", "preposition") == pytest.approx(6 / 19)
+    assert overlap(group, kinds, "determiner", "determiner") == pytest.approx(1)
+    assert overlap(group, kinds, "determiner", "name") == pytest.approx(2 / 3)
+    assert overlap(group, kinds, "preposition", "name") == 0 and overlap(group, kinds, "name", "particle") is None

@@ -8,7 +8,7 @@ from pandas import DataFrame, concat
 from ...answer import Answer, doc, frame, record
 from ...commands.groups import GroupControls, Groups, Umap
 from ...errors import BadSetting
-from ...groups.contents import EMPTY, GroupContent, GroupWord, group_contents
+from ...groups.contents import EMPTY, GroupContent, GroupWord, group_contents, overlap
 from ...groups.dominance import balanced_largest_share, largest_share
 from ...groups.kmeans import spherical_kmeans
 from ...groups.router import FocusRouter
@@ -23,6 +23,8 @@ from .routers import heads_note, memberships, router_facts, shared_router
 
 KMEANS = "k-means"
 ARMS = (ROUTER, CENTROIDS, KMEANS)
+# The paper says of these two that they form separate groups.
+APART = ("determiner", "preposition")
 
 
 @record
@@ -96,6 +98,10 @@ class ArmRow:
     purity: float = doc("share of a group that has its label, mean over tokens")
     purity_random: float = doc("the same of random sets of equal size, labelled by the same rule")
     labels: str = doc("the groups' labels, largest group first")
+    overlap: float | None = doc(
+        "how far determiners and prepositions lie in the same groups, 0 to 1; null where the text lacks one of them",
+        default=None,
+    )
 
 
 @record
@@ -221,13 +227,19 @@ def group_controls(request: GroupControls, *, context: Context) -> ControlledGro
         rows.append(_arm_row(text, layer, KMEANS, spherical_kmeans(vectors, K, request.seed)[1].numpy(), None))
     table = frame(ArmRow, rows)
     mean = table.groupby("arm")["purity"].mean()
+    sentence = (
+        f"A token's group is {mean[ROUTER]:.0%} of one kind with this router (mean of tokens and layers), "
+        f"{mean[CENTROIDS]:.0%} with {CENTROIDS} and {mean[KMEANS]:.0%} with {KMEANS}; "
+        f"random sets of equal size reach {table['purity_random'].mean():.0%}."
+    )
+    if rows[0].overlap is not None:
+        together = ", ".join(f"{share:.0%} with {arm}" for arm, share in table.groupby("arm")["overlap"].mean().items())
+        sentence += f" Determiners and prepositions lie in the same groups to {together} (0%: never, 100%: alike)."
     return ControlledGroups(
         K=K,
         rows=rows,
         labels_by=text.labels_by,
-        sentence=f"A token's group is {mean[ROUTER]:.0%} of one kind with this router (mean of tokens and layers), "
-        f"{mean[CENTROIDS]:.0%} with {CENTROIDS} and {mean[KMEANS]:.0%} with {KMEANS}; "
-        f"random sets of equal size reach {table['purity_random'].mean():.0%}.",
+        sentence=sentence,
         notes=text.notes,
         protocol=text.protocol,
     )
@@ -245,6 +257,7 @@ def _arm_row(text: RoutedText, layer: int, arm: str, group: np.ndarray, confiden
         purity=float(np.average(nonempty["purity"], weights=nonempty["tokens"])),
         purity_random=float(np.average(nonempty["purity_random"], weights=nonempty["tokens"])),
         labels=", ".join(dict.fromkeys(nonempty["label"])),
+        overlap=overlap(group, text.kinds, *APART),
     )
 
 
