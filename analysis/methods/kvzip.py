@@ -154,7 +154,9 @@ def repeated_scores(prompt: Prompt, begin: int, end: int) -> Tensor:
             hidden = hidden | ~visible.mask[0][:, behind + rows][:, :, columns]
         # what the model itself may not read at all weighs nothing
         weights = softmax(scores.masked_fill(hidden, -torch.inf)[None], visible.sinks)[0].nan_to_num(0.0)
-        weights = weights[..., len(sinks) : len(sinks) + count] / entering[rows, None]
+        # of a token that enters as nothing, such as padding of a vocabulary, no share is a size
+        size = entering[rows, None]
+        weights = (weights[..., len(sinks) : len(sinks) + count] / size).masked_fill(size == 0, 0.0)
         found = torch.maximum(found, weights.amax(1) * added)
     return found.unflatten(0, (keys.shape[1], -1)).amax(1)
 

@@ -1,6 +1,8 @@
 """What follows a prompt whose KV cache was compressed once, or whose blocks were read in part: loss, keys and bytes."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,12 +60,12 @@ def continuation(request: Continuation, *, context: Context) -> ContinuedTexts:
     """Read `prefix` tokens of each text (hashes) under each method, then score the `continuation` tokens after.
 
     Methods that save memory compress the KV cache once, after the prefix; those that save prefill time read its blocks;
-    all methods that save memory unless given. Of each text up to `cuts` stretches are taken, evenly spaced; the longest
-    prefix that the model's context allows unless given. `ratios`: shares of the keys to remove, one row each, of
-    methods that have a ratio. `share`: every method set so that it keeps this share of the KV cache, or reads this
-    share of the prompt's blocks, in the first stretch. With a `question`, a text that stands between prefix and
-    continuation, there are two settings: *unknown*, the compression sees the prefix only, and *known*, it sees the
-    question too. Errors: BadSetting, BadText.
+    all methods that save memory unless given, but for those that cannot read these prompts. Of each text up to `cuts`
+    stretches are taken, evenly spaced; the longest prefix that the model's context allows unless given. `ratios`:
+    shares of the keys to remove, one row each, of methods that have a ratio. `share`: every method set so that it keeps
+    this share of the KV cache, or reads this share of the prompt's blocks, in the first stretch. With a `question`, a
+    text that stands between prefix and continuation, there are two settings: *unknown*, the compression sees the prefix
+    only, and *known*, it sees the question too. Errors: BadSetting, BadText.
     """
     lm = context.model(request.model)
     chosen = _chosen(context, lm, request)
@@ -71,28 +73,41 @@ def continuation(request: Continuation, *, context: Context) -> ContinuedTexts:
     turns = [Turn(UNKNOWN, [], question), Turn(KNOWN, question, [])] if question else [NOTHING]
     count = request.cuts * len(request.texts or ())
     texts = stretches(context, lm, request, lm.max_positions, count, reserved=len(question))
+    notes: list[str] = []
+
+    def tried(candidate: Candidate, make: Callable[[], Any]) -> Any:
+        """What `make` gives; where all methods were asked for, a sentence in place of one that cannot read these."""
+        try:
+            return make()
+        except BadSetting as why:
+            if request.methods is not None:
+                raise
+            notes.append(f"{candidate.label} is left out: {why}")
+            return None
+
     if request.share is not None:
         # The prefix and two tokens more, the fewest that `follow` scores.
         prompt = torch.as_tensor(texts.windows[0][: texts.prefix + 2])
         full = follow(lm, chosen[0].method, prompt, texts.prefix, NOTHING).kv_bytes
-        chosen[1:] = [
-            _at_share(context, lm, candidate, prompt, request.share, texts.prefix, full) for candidate in chosen[1:]
-        ]
+        at_share = partial(_at_share, context, lm, prompt=prompt, share=request.share, prefix=texts.prefix, full=full)
+        settled = [tried(candidate, partial(at_share, candidate)) for candidate in chosen[1:]]
+        chosen[1:] = [candidate for candidate in settled if candidate]
 
     def followed(candidate: Candidate, turn: Turn) -> list[Followed]:
         return [follow(lm, candidate.method, torch.as_tensor(ids), texts.prefix, turn) for ids in texts.windows]
 
     rows: list[Continued] = []
-    tables, notes = [], []
+    tables = []
     for place, turn in enumerate(turns):
         for index, candidate in enumerate(chosen):
             context.progress((place + index / len(chosen)) / len(turns), f"{candidate.label}, {turn.setting}")
-            if index:
-                measured = followed(candidate, turn)
-            else:
+            if not index:
                 # Dense attention is kept, so that a slider's move costs one pass of one method.
                 belongs = (lm.name, lm.revision, str(lm.device), str(texts.about), request.cuts, str(turn))
-                measured = dense = context.once(f"after {turn.setting}", belongs, partial(followed, candidate, turn))
+                dense = context.once(f"after {turn.setting}", belongs, partial(followed, candidate, turn))
+            measured = tried(candidate, partial(followed, candidate, turn)) if index else dense
+            if measured is None:
+                continue
             tables.append(_losses(len(rows), measured, texts))
             rows.append(_row(candidate, turn, measured, dense, texts))
             notes += _notes(rows[-1], request.share, measured[0].masked)
@@ -127,7 +142,7 @@ def _chosen(context: Context, lm: Model, request: Continuation) -> list[Candidat
 
 
 def _at_share(
-    context: Context, lm: Model, candidate: Candidate, prompt: Tensor, share: float, prefix: int, dense_bytes: int
+    context: Context, lm: Model, candidate: Candidate, prompt: Tensor, share: float, prefix: int, full: int
 ) -> Candidate:
     """A method set so that it keeps, or reads, the `share` of what dense attention does of the first `prefix` tokens of
     a prompt, as near as its steps come. Errors: BadSetting for a method without such steps."""
@@ -145,7 +160,7 @@ def _at_share(
         spec = {"name": candidate.name, "settings": changed | type(candidate.method).at_step(step)}
         tried[step] = candidates(context, lm, [spec], FAMILIES)[0]
         measured = follow(lm, tried[step].method, prompt, prefix, NOTHING)
-        return measured.kv_bytes / dense_bytes if measured.blocks is None else measured.blocks
+        return measured.kv_bytes / full if measured.blocks is None else measured.blocks
 
     return tried[nearest(share_at, 1, STEPS, share, max(1, round(STEPS * share)))]
 

@@ -163,6 +163,18 @@ def test_a_question_known_and_unknown(follows, tiny):
     assert not torch.allclose(losses(result, 1), losses(result, 3), atol=1e-4)
 
 
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_of_all_methods_one_without_room_is_left_out_alone(follows, share):
+    """A prompt of 52 of 64 positions leaves 12, too few to repeat it behind itself."""
+    result = follows(None, prefix=52, share=share).numbers
+    methods = [row["method"] for row in result["rows"]]
+    assert "kvzip_plus" not in methods and {"dense", "snapkv", "kv_int4"} <= set(methods)
+    (told,) = (note for note in result["notes"] if "is left out" in note)
+    assert told.startswith("KVzip+")
+    with pytest.raises(BadSetting, match="KVzip"):
+        follows([{"name": "kvzip_plus"}], prefix=52)
+
+
 def test_documents_are_the_units(follows):
     texts = [" ".join(TEXT.split()[place:]) for place in range(5)]
     result = follows([SNAPKV], texts=texts, cuts=1)
