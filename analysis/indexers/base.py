@@ -9,6 +9,7 @@ from ..errors import BadSetting
 from ..kernels.scoring import at_least_float32
 
 State = dict[str, Tensor]
+ALL = slice(None)
 
 
 class Inputs(NamedTuple):
@@ -33,10 +34,6 @@ class Features(NamedTuple):
     queries: Tensor
     weights: Tensor | None
     keys: Tensor
-
-    def at(self, rows: Tensor) -> "Features":
-        """The queries of some tokens, with all keys."""
-        return Features(self.queries[rows], None if self.weights is None else self.weights[rows], self.keys)
 
 
 class Tables(NamedTuple):
@@ -100,8 +97,8 @@ class Indexer:
         and `kv_heads` of `dim` sizes; `sizes`: `index_heads`, `index_dim`."""
         raise NotImplementedError
 
-    def features(self, inputs: Inputs) -> Features:
-        """What is made of each token."""
+    def features(self, inputs: Inputs, rows: Tensor | slice = ALL) -> Features:
+        """What is made of each token; queries of those at places `rows` alone."""
         raise NotImplementedError
 
     def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:

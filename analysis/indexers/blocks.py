@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadSetting
-from .base import Features, Indexer, Inputs, State, Tables, pooled, rms
+from .base import ALL, Features, Indexer, Inputs, State, Tables, pooled, rms
 
 
 def states_of(inputs: Inputs, kind: str) -> tuple[Tensor, Tensor]:
@@ -33,10 +33,10 @@ class Seer(Indexer):
         k = torch.randn(kv_heads, 3 * dim, size, generator=draw) * (3 * dim) ** -0.5
         return dict(zip(cls.names, (q, k, torch.ones(size), torch.ones(size)), strict=True))
 
-    def features(self, inputs: Inputs) -> Features:
+    def features(self, inputs: Inputs, rows: Tensor | slice = ALL) -> Features:
         queries, keys = states_of(inputs, self.kind)
         weight = self.state["attngate_linear_q.weight"].to(queries)
-        grouped = queries.unflatten(1, weight.shape[:2])  # [T, G, H / G, D]
+        grouped = queries[rows].unflatten(1, weight.shape[:2])  # [T, G, H / G, D]
         gate = torch.einsum("tghd,ghde->tge", grouped, weight)
         return Features(rms(gate, self.state["attngate_qnorm.weight"], self.eps), None, keys)
 
@@ -63,9 +63,9 @@ class MoBA(Indexer):
     def start(cls, draw: torch.Generator, hidden: int, heads: int, kv_heads: int, dim: int, **sizes: int) -> State:
         return {}
 
-    def features(self, inputs: Inputs) -> Features:
+    def features(self, inputs: Inputs, rows: Tensor | slice = ALL) -> Features:
         queries, keys = states_of(inputs, self.kind)
-        return Features(queries, None, keys)
+        return Features(queries[rows], None, keys)
 
     def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:
         means = pooled(features.keys, self.unit).mean(1).transpose(0, 1)  # [G, U, D]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import BadSetting, NotFitted
 from . import INDEXERS
-from .base import Indexer, Inputs, State, whole_scores
+from .base import Indexer, Inputs, State, Tables, whole_scores
 from .closed import LowRankMoments
 from .sizes import Sizes
 
@@ -64,6 +64,19 @@ class Document(NamedTuple):
     inputs: Inputs
     rows: Tensor
     target: Tensor
+
+
+class Lesson(NamedTuple):
+    """A document as every step takes it: float32, with what no step changes. `allowed` [m, U]: the units that may be
+    chosen; `entropy`: of the targets, nats, summed over the `count` queries that have one."""
+
+    inputs: Inputs
+    rows: Tensor
+    tables: Tables
+    target: Tensor
+    allowed: Tensor
+    entropy: Tensor
+    count: Tensor
 
 
 def spread_rows(first: int, tokens: int, count: int) -> Tensor:
@@ -172,7 +185,8 @@ class Fitting:
     def _train(self, documents: list[Document], progress: Callable[[Look], None] | None) -> list[Look]:
         """Leaves the tensors of the best look in the indexer."""
         select = max(1, len(documents) // SELECTS)
-        learn, selection = documents[select:], documents[:select]
+        lessons = [self.lesson(document) for document in documents]
+        learn, selection = lessons[select:], lessons[:select]
         state = {name: tensor.clone().requires_grad_() for name, tensor in self.indexer.state.items()}
         self.indexer.state = state
         optimiser = torch.optim.AdamW(state.values(), lr=self.sizes.rate)
@@ -183,7 +197,7 @@ class Fitting:
         for step in range(self.sizes.steps + 1):
             if step % LOOK == 0 or step == self.sizes.steps:
                 with torch.no_grad():
-                    reached = sum(float(self.loss(document)) for document in selection) / len(selection)
+                    reached = sum(float(self.loss(lesson)) for lesson in selection) / len(selection)
                 since = 0 if not best or reached < min(look.selection for look in curve) else since + 1
                 if since == 0:
                     best = {name: tensor.detach().clone() for name, tensor in state.items()}
@@ -207,16 +221,21 @@ class Fitting:
         self.indexer.state = best
         return curve
 
-    def loss(self, document: Document) -> Tensor:
-        """Nats of divergence of the scores from where the attention of a document's queries goes, mean over them."""
-        inputs = document.inputs.to(torch.float32)
-        tokens, rows, target = len(inputs.hidden), document.rows, document.target.float()
-        features, tables = self.indexer.features(inputs), self.indexer.tables(torch.arange(tokens, device=rows.device))
-        scores = self.indexer.scores(features.at(rows), tables.at(rows), tables, rows)
+    def lesson(self, document: Document) -> Lesson:
+        """What every step over a document has in common."""
+        inputs, rows, target = document.inputs.to(torch.float32), document.rows, document.target.float()
+        tokens = len(inputs.hidden)
+        tables = self.indexer.tables(torch.arange(tokens, device=rows.device))
         allowed = candidates(self.indexer, reachable(rows, tokens, self.sizes), rows)
-        share = scores.masked_fill(~allowed, -1e9).log_softmax(-1)
-        some = target.sum(-1, keepdim=True) > 0.5
-        return ((torch.xlogy(target, target) - target * share) * some).sum() / some.sum().clamp(min=1)
+        count = (target.sum(-1) > 0.5).sum().clamp(min=1)
+        return Lesson(inputs, rows, tables, target, allowed, torch.xlogy(target, target).sum(), count)
+
+    def loss(self, lesson: Lesson) -> Tensor:
+        """Nats of divergence of the scores from where the attention of a document's queries goes, mean over them."""
+        inputs, rows, tables = lesson[:3]
+        scores = self.indexer.scores(self.indexer.features(inputs, rows), tables.at(rows), tables, rows)
+        share = scores.masked_fill(~lesson.allowed, -1e9).log_softmax(-1)
+        return (lesson.entropy - (lesson.target * share).sum()) / lesson.count
 
 
 def shuffled(documents: list[Document]) -> list[Document]:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..kernels.scoring import at_least_float32
-from .base import Features, Indexer, Inputs, State, Tables, pooled, rms
+from .base import ALL, Features, Indexer, Inputs, State, Tables, pooled, rms
 
 
 def drawn(draw: torch.Generator, rows: int, columns: int) -> Tensor:
@@ -30,14 +30,14 @@ class DSA(Indexer):
         tensors = drawn(draw, own * size, hidden), drawn(draw, size, hidden), torch.ones(size), torch.zeros(size)
         return dict(zip(cls.names, (*tensors, drawn(draw, own, hidden)), strict=True))
 
-    def features(self, inputs: Inputs) -> Features:
+    def features(self, inputs: Inputs, rows: Tensor | slice = ALL) -> Features:
         wq, wk, weight, bias, heads = (self.state[name] for name in self.names)
         hidden = inputs.hidden
-        source = hidden if inputs.query_input is None else inputs.query_input
+        source = (hidden if inputs.query_input is None else inputs.query_input)[rows]
         queries = F.linear(source, wq.to(source)).unflatten(-1, (len(heads), len(wk)))
         keys = at_least_float32(F.linear(hidden, wk.to(hidden)))
         keys = F.layer_norm(keys, keys.shape[-1:], weight.to(keys), bias.to(keys), self.eps)
-        weights = at_least_float32(F.linear(hidden, heads.to(hidden))) * len(heads) ** -0.5
+        weights = at_least_float32(F.linear(hidden[rows], heads.to(hidden))) * len(heads) ** -0.5
         return Features(at_least_float32(queries), weights, keys[:, None])
 
     def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:
@@ -79,10 +79,10 @@ class M3(Indexer):
         tensors = drawn(draw, kv_heads * size, hidden), drawn(draw, size, hidden), torch.zeros(size), torch.zeros(size)
         return dict(zip(cls.names, tensors, strict=True))
 
-    def features(self, inputs: Inputs) -> Features:
+    def features(self, inputs: Inputs, rows: Tensor | slice = ALL) -> Features:
         q, k, of_queries, of_keys = (self.state[name] for name in self.names)
         hidden = inputs.hidden
-        queries = F.linear(hidden, q.to(hidden)).unflatten(-1, (-1, len(k)))
+        queries = F.linear(hidden[rows], q.to(hidden)).unflatten(-1, (-1, len(k)))
         keys = F.linear(hidden, k.to(hidden))[:, None]
         return Features(rms(queries, 1 + of_queries, self.eps), None, rms(keys, 1 + of_keys, self.eps))
 
@@ -114,10 +114,12 @@ class QSA(Indexer):
         tensors = drawn(draw, (own + 1) * size, hidden), torch.zeros(size), torch.zeros(size)
         return dict(zip(cls.names, tensors, strict=True))
 
-    def features(self, inputs: Inputs) -> Features:
+    def features(self, inputs: Inputs, rows: Tensor | slice = ALL) -> Features:
         both, of_queries, _ = (self.state[name] for name in self.names)
-        states = F.linear(inputs.hidden, both.to(inputs.hidden)).unflatten(-1, (-1, len(of_queries)))
-        return Features(rms(states[:, :-1], 1 + of_queries, self.eps), None, at_least_float32(states[:, -1:]))
+        hidden, size = inputs.hidden, len(of_queries)
+        queries = F.linear(hidden[rows], both[:-size].to(hidden)).unflatten(-1, (-1, size))
+        keys = F.linear(hidden, both[-size:].to(hidden))[:, None]
+        return Features(rms(queries, 1 + of_queries, self.eps), None, at_least_float32(keys))
 
     def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:
         means = pooled(features.keys, self.unit).mean(1)  # [U, 1, D]
@@ -135,9 +137,10 @@ class LowRank(Indexer):
     source = "our control"
     names = ("q.weight", "k.weight")
 
-    def features(self, inputs: Inputs) -> Features:
+    def features(self, inputs: Inputs, rows: Tensor | slice = ALL) -> Features:
         hidden = at_least_float32(inputs.hidden)
-        queries, keys = (F.linear(hidden, self.state[name].to(hidden)) for name in self.names)
+        q, k = (self.state[name].to(hidden) for name in self.names)
+        queries, keys = F.linear(hidden[rows], q), F.linear(hidden, k)
         return Features(queries[:, None], None, keys[:, None])
 
     def scores(self, features: Features, of_queries: Tables, of_keys: Tables, rows: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ def test_the_loss_is_the_divergence_over_the_keys_that_may_be_chosen():
     document = Document(Inputs(hidden), torch.tensor([2]), torch.tensor([[[0.75, 0.25, 0.0]]]))
     share = [math.exp(2) / (math.exp(2) + math.e), math.e / (math.exp(2) + math.e)]
     wanted = 0.75 * math.log(0.75 / share[0]) + 0.25 * math.log(0.25 / share[1])
-    assert float(fitting.loss(document)) == pytest.approx(wanted, abs=1e-6)
+    assert float(fitting.loss(fitting.lesson(document))) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_tables_turn_as_those_of_transformers():

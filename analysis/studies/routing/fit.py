@@ -77,12 +77,13 @@ def calibrate(
     mlp: bool = True,
     work: Path | None = None,
     optimiser: str = "adam",
+    ablations: bool = True,
 ) -> Fitted:
     """Buckets of the raw keys (and of OWN routers where a cell asks for them) and all routers of all `cells`.
 
     Two passes over the prompts: keys and second moments, then masses. `mlp`: also those that are trained step by step
-    by the `optimiser` adam or sgd, the MLP in every cell and its ablations in the first. Their queries are kept, all of
-    them up to 65,536 of a head, evenly spaced beyond. `work`: how the paths begin under which they are kept until
+    by the `optimiser` adam or sgd, the MLP in every cell and its `ablations` in the first. Their queries are kept, all
+    of them up to 65,536 of a head, evenly spaced beyond. `work`: how the paths begin under which they are kept until
     all is done, so that a run that was stopped goes on; it names model, texts and sizes. Errors: TooLarge where queries
     would not fit memory.
     """
@@ -124,7 +125,7 @@ def calibrate(
     learned: dict[tuple[Cell, int, str], Path | None] = {}
     for cell in fitted.raw_cells if mlp else ():
         for layer in heads:
-            for kind in (MAIN, *ABLATIONS) if cell == cells[0] else (MAIN,):
+            for kind in (MAIN, *ABLATIONS) if ablations and cell == cells[0] else (MAIN,):
                 end = f"-d{cell.min_distance}-s{cell.sinks}-{layer}-{kind}.safetensors"
                 learned[cell, layer, kind] = work and work.with_name(work.name + end)
     # Those that an earlier run of the same settings left behind are not trained again.

@@ -4,7 +4,7 @@ equal keys read; the best that one selection for a layer, a group or a head coul
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,26 +55,15 @@ class IndexerRow:
     curve: list[dict] = doc("step, and nats of divergence on selection documents, mean over layers")
 
 
-@record
-class StarvedRow:
-    """What a head finds under the selection that it shares."""
-
-    kind: str
-    layer: int
-    head: int
-    recall: float = doc("share of its far attention in the keys that its indexer chose")
-    shared: float = doc("what the best selection for its whole layer holds of it")
-    alone: float = doc("what as many keys of its own choice hold")
-
-
 @dataclass
 class Indexed:
     """Fitted indexers by (place of the layer, name), seconds by name, and where they were tested `whole` [documents, N,
-    p]: shares of all attention as `Curves.recall` is of the far one."""
+    p]: shares of all attention as `Curves.recall` is of the far one, and `far` [documents, N], how much that is."""
 
     fitted: dict[tuple[int, str], FittedIndexer]
     seconds: dict[str, float]
-    whole: dict[str, np.ndarray]
+    whole: dict[str, np.ndarray] = field(default_factory=dict)
+    far: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 def kind_of(name: str) -> str:
@@ -129,7 +118,7 @@ def fit_indexers(
         start = now()
         fitted[layer, name] = fitting.fit(progress=_shown(context, name, layer))
         seconds[name] += now() - start
-    return Indexed(fitted, seconds, {})
+    return Indexed(fitted, seconds)
 
 
 def _shown(context: Context, name: str, layer: int) -> Callable[[Look], None]:
@@ -159,7 +148,7 @@ def score_indexers(
     documents = 1 + max(prompt.document for prompt in prompts)
     shape = documents, len(curves.heads), len(curves.points)
     sums = {part: defaultdict[str, np.ndarray](lambda: np.zeros(shape)) for part in ("recall", "selectivity", "whole")}
-    queries = np.zeros((documents, len(curves.heads), 1))
+    queries, masses = (np.zeros((documents, len(curves.heads), 1)) for _ in range(2))
     sizes = Sizes(min_distance=cell.min_distance, sinks=cell.sinks)
     held: dict[str, Inputs] = {}
 
@@ -177,6 +166,7 @@ def score_indexers(
         place = slice(layer * lm.num_heads, (layer + 1) * lm.num_heads)
         valid = (mass > 1e-30).to(far)
         queries[document, place] += valid.sum(1).cpu().numpy()
+        masses[document, place] += mass.sum(1).cpu().numpy()
 
         def add(name: str, scores: Tensor) -> None:
             """Of scores [S, n, T]."""
@@ -207,6 +197,7 @@ def score_indexers(
         for part, target in (("recall", curves.recall), ("selectivity", curves.selectivity)):
             target[cell] |= {name: (x / queries).astype(np.float32) for name, x in sums[part].items()}
         indexed.whole |= {name: x / queries for name, x in sums["whole"].items()}
+        indexed.far = (masses / queries)[..., 0]
 
 
 def keep_indexers(context: Context, lm: Model, indexed: Indexed, about: dict) -> list[str]:
@@ -223,9 +214,9 @@ def token_scores(fitted: FittedIndexer, inputs: dict[str, Inputs], rows: Tensor,
     """What an indexer gives every key of a text, [S, n, T], for queries at places `rows`: of a block the score of the
     block, and of an own block that has none yet the highest, since it is read meanwhile."""
     indexer = fitted.indexer
-    features = indexer.features(inputs[indexer.reads])
+    features = indexer.features(inputs[indexer.reads], rows)
     tables = indexer.tables(torch.arange(tokens, device=rows.device))
-    scores = indexer.scores(features.at(rows), tables.at(rows), tables, rows)
+    scores = indexer.scores(features, tables.at(rows), tables, rows)
     scores = scores.masked_fill(indexer.unseen(rows, tokens), 1e9)
     return scores.repeat_interleave(indexer.unit, -1)[..., :tokens]
 
@@ -259,19 +250,3 @@ def _mean_curve(curves: list[list[Look]]) -> list[dict]:
     steps = sorted({look.step for curve in curves for look in curve})
     best = [[min(x.selection for x in curve if x.step <= step) for curve in curves if curve] for step in steps]
     return [{"step": step, "selection": float(np.mean(row))} for step, row in zip(steps, best, strict=True)]
-
-
-def starved_rows(curves: Curves, cell: Cell, kinds: Iterable[str], visited: float) -> list[StarvedRow]:
-    """Every head under the selection that it shares, of indexers that share one; the hungriest first."""
-    rows = []
-    kinds = [kind for kind in kinds if INDEXERS[kind_of(kind)].shares != "head"]
-
-    def found(kind: str) -> np.ndarray:
-        return np.nanmean(at_budget(curves.recall[cell][kind], curves.points, visited), 0)
-
-    shared, alone = found("oracle_layer"), found("oracle_head")
-    for kind in kinds:
-        for index, recall in enumerate(found(kind)):
-            layer, head = curves.heads[index]
-            rows.append(StarvedRow(kind, layer, head, float(recall), float(shared[index]), float(alone[index])))
-    return sorted(rows, key=lambda row: row.recall / max(row.alone, 1e-9))

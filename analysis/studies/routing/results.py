@@ -6,9 +6,10 @@ from pandas import DataFrame
 
 from ...answer import Answer, doc, record
 from .cells import Cell
-from .indexers import IndexerRow, StarvedRow
+from .indexers import IndexerRow
 from .rows import CellRows, ClosureRow, HeadRow, Line, MeanRow, PaperRow
 from .score import BucketBalance, RouterTiming
+from .starved import StarvedRow
 
 
 @record

@@ -23,17 +23,16 @@ from .fit import ABLATIONS, OWN, Fitted, calibrate, clear_work, queries_of
 from .indexers import (
     TRAINING,
     IndexerRow,
-    StarvedRow,
     fit_indexers,
     indexer_rows,
     keep_indexers,
     score_indexers,
-    starved_rows,
 )
 from .passes import rotated_layers
 from .results import Beside, Routed, RoutedCell, Tables, tables_of
 from .rows import CellRows, paper_rows, sentence
 from .score import Curves, RouterTiming, score_routers
+from .starved import StarvedRow, starved_rows
 from .states import Kept, keep, state_of
 from .texts import Prompt, heads_of, prompts_of, sides_of
 
@@ -138,7 +137,7 @@ def route(request: Route, *, context: Context) -> Routed:
     if indexed is not None:
         notes = [*notes, *keep_indexers(context, lm, indexed, about)]
         of_indexers = indexer_rows(lm, indexed, curves, cell, visited)
-        starved = starved_rows(curves, cell, request.kinds or (), visited)
+        starved = starved_rows(curves, cell, indexed, request.kinds or (), visited)
     main, *others = (of_cell(curves, one, visited) for one in cells)
     return Routed(
         **{table.name: getattr(main, table.name) for table in fields(Tables)},

@@ -9,8 +9,9 @@ from analysis.indexers.sizes import Sizes
 from analysis.studies import STUDIES
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.routing.cells import Cell
-from analysis.studies.routing.indexers import BOUNDS, fit_indexers, score_indexers, starved_rows
+from analysis.studies.routing.indexers import BOUNDS, fit_indexers, score_indexers
 from analysis.studies.routing.score import Curves
+from analysis.studies.routing.starved import starved_rows
 from analysis.studies.routing.texts import Prompt
 from tests.made.routed import SMALL
 
@@ -28,18 +29,18 @@ def scored(home, context):
     curves = Curves(heads, [1, 4], 4, {cell: {}}, {cell: {}}, {})
     indexed = fit_indexers(context, lm, [Prompt(0, ids), Prompt(1, ids[::-1].copy())], FREE, Sizes(unit=4))
     score_indexers(context, lm, [Prompt(0, ids)], indexed, cell, curves)
-    return lm, ids, curves, indexed.whole
+    return lm, ids, curves, indexed
 
 
 def test_bounds_and_newest_keys_are_those_of_full_tables(scored):
-    lm, ids, curves, whole = scored
+    lm, ids, curves, indexed = scored
     cell = Cell(KEYS, 0)
     lm.lm.set_attn_implementation("eager")
     with torch.no_grad():
         tables = lm.lm(torch.from_numpy(ids)[None], output_attentions=True, use_cache=False).attentions
     for layer, table in enumerate(tables):
         wanted = {"oracle_head": [], "oracle_layer": [], "recent_keys": []}
-        all_of = []
+        all_of, far_of = [], []
         for row in range(KEYS, len(ids)):
             far = table[0, :, row, : row - KEYS + 1]  # [H, keys]
             count = int(np.ceil(far.shape[1] / 4))
@@ -51,23 +52,25 @@ def test_bounds_and_newest_keys_are_those_of_full_tables(scored):
             }
             for name, values in found.items():
                 wanted[name].append(values / far.sum(-1))
+            far_of.append(far.sum(-1))
             all_of.append(1 - far.sum(-1) + found["recent_keys"])
         place = slice(layer * lm.num_heads, (layer + 1) * lm.num_heads)
         for name, rows in wanted.items():
             ours = curves.recall[cell][name][0, place, 0]
             assert np.allclose(ours, torch.stack(rows).mean(0), atol=1e-5), name
-        assert np.allclose(whole["recent_keys"][0, place, 0], torch.stack(all_of).mean(0), atol=1e-5)
+        assert np.allclose(indexed.whole["recent_keys"][0, place, 0], torch.stack(all_of).mean(0), atol=1e-5)
+        assert np.allclose(indexed.far[0, place], torch.stack(far_of).mean(0), atol=1e-5)
 
 
 def test_no_choice_finds_more_than_the_bound_of_its_kind(scored):
-    lm, _, curves, _ = scored
+    lm, _, curves, indexed = scored
     cell = Cell(KEYS, 0)
     recall = curves.recall[cell]
     assert all(np.allclose(values[..., -1], 1, atol=1e-5) for values in recall.values()), "all keys hold all"
     assert (recall["oracle_head"] + 1e-5 >= recall["oracle_group"]).all()
     assert recall["oracle_group"].mean() + 1e-5 >= recall["oracle_layer"].mean() >= recall["low_rank"].mean()
     assert recall["oracle_head"].mean() >= recall["moba"].mean()
-    rows = starved_rows(curves, cell, FREE, 1)
+    rows = starved_rows(curves, cell, indexed, FREE, 1)
     assert {row.kind for row in rows} == {"low_rank"}, "MoBA's heads choose for themselves"
     shares = [row.recall / row.alone for row in rows]
     assert shares == sorted(shares) and len(rows) == lm.num_layers * lm.num_heads
