@@ -173,7 +173,8 @@ class Narrow(Ragged):
 
     def __init__(self, keys: Tensor, values: Tensor, kept: Tensor, storage: Storage):
         """Copies of keys and values [B, G, T, D] what `kept` bool [B, G, T] says."""
-        self.kept, self.length, self.storage = kept, kept.shape[2], storage
+        self.kept, self.storage = kept, storage
+        self.length = self._begun = kept.shape[2]
         self._coming: tuple[Tensor, Tensor] | None = None
         self._narrow: list[_Stack] = []
         counts = on_host(kept.sum(-1).flatten(), "kept keys of heads")

@@ -29,39 +29,68 @@ class _Stack:
     holds: Tensor | None = None
 
 
-def _by_count(keys: Tensor, values: Tensor, kept: Tensor) -> Iterator[_Stack]:
+def _by_count(keys: Tensor, values: Tensor, kept: Tensor, spare: int) -> Iterator[_Stack]:
     """Stacks of heads that hold equally many of the keys and values [B G, T, D], of `kept` bool [B, G, T]."""
     flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
     for count in counts.unique().tolist():
         heads = (counts == count).nonzero()[:, 0]
         inside = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
-        yield _Stack(heads, Growing(keys[heads[:, None], inside]), Growing(values[heads[:, None], inside]))
+        some, more = (Growing(x[heads[:, None], inside], spare=spare) for x in (keys, values))
+        yield _Stack(heads, some, more)
 
 
-def _in_one(keys: Tensor, values: Tensor, kept: Tensor) -> Iterator[_Stack]:
+def _in_one(keys: Tensor, values: Tensor, kept: Tensor, spare: int) -> Iterator[_Stack]:
     """All heads in one stack, those that hold fewer filled up with keys that are not read."""
     flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
     fewest, most = on_host(torch.stack([counts.amin(), counts.amax()]), "fewest and most kept keys")
     # the kept ones first
     inside = flat.byte().argsort(dim=-1, descending=True, stable=True)[:, :most]
     holds = torch.arange(most, device=keys.device) < counts[:, None]
-    some, more = (x.gather(1, inside[..., None].expand(-1, -1, x.shape[-1])) for x in (keys, values))
-    yield _Stack(slice(None), Growing(some), Growing(more), None if fewest == most else holds)
+    rows = (x.gather(1, inside[..., None].expand(-1, -1, x.shape[-1])) for x in (keys, values))
+    some, more = (Growing(x, spare=spare) for x in rows)
+    yield _Stack(slice(None), some, more, None if fewest == most else holds)
 
 
 class Ragged:
     """The keys and values that are kept of a prompt, and all that come after it."""
 
-    def __init__(self, keys: Tensor, values: Tensor, kept: Tensor):
-        """Copies of keys and values [B, G, T, D] what `kept` bool [B, G, T] says."""
-        self.kept, self.length = kept, kept.shape[2]
+    def __init__(self, keys: Tensor, values: Tensor, kept: Tensor, length: int | None = None, spare: int = 0):
+        """Copies of keys and values [B, G, n, D] what `kept` bool [B, G, n] says; `length`: tokens of the text so far,
+        n unless given; `spare`: room for so many more."""
+        self.kept = kept
+        self.length = self._begun = kept.shape[2] if length is None else length
         stacks = _in_one if accelerated(keys) else _by_count
-        self._stacks = list(stacks(keys.flatten(0, 1), values.flatten(0, 1), kept))
+        self._stacks = list(stacks(keys.flatten(0, 1), values.flatten(0, 1), kept, spare))
 
     @property
     def counts(self) -> Tensor:
         """How many keys each head holds, float32 [B, G]."""
-        return self.kept.float().sum(-1) + (self.length - self.kept.shape[2])
+        return self.kept.float().sum(-1) + (self.length - self._begun)
+
+    def take_back(self, count: int) -> None:
+        """Forget the last `count` tokens, which were put after keys were dropped."""
+        for stack in self._stacks:
+            stack.keys.length -= count
+            stack.values.length -= count
+        self.length -= count
+
+    def in_order(self) -> tuple[Tensor, Tensor]:
+        """Copies of the keys and values [B, G, n, D] that are held, the oldest first; before those of a head that holds
+        fewer than n stand zeros."""
+        keys = self._in_order([stack.keys.rows for stack in self._stacks])
+        return keys, self._in_order([stack.values.rows for stack in self._stacks])
+
+    def _in_order(self, rows_of: list[Tensor]) -> Tensor:
+        """Rows [S, n, D] of all stacks as [B, G, n, D]."""
+        shape, most = self.kept.shape[:2], max(rows.shape[1] for rows in rows_of)
+        out = rows_of[0].new_zeros(shape.numel(), most, rows_of[0].shape[-1])
+        for stack, rows in zip(self._stacks, rows_of, strict=True):
+            if stack.holds is not None:
+                held = F.pad(stack.holds, (0, rows.shape[1] - stack.holds.shape[1]), value=True)
+                order = held.byte().argsort(dim=-1, stable=True)[..., None]
+                rows = (rows * held[..., None]).gather(1, order.expand_as(rows))
+            out[stack.heads, most - rows.shape[1] :] = rows
+        return out.unflatten(0, shape)
 
     def put(self, keys: Tensor, values: Tensor) -> None:
         """Append keys and values [B, G, n, D] of new tokens."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..declaration import field
-from ..errors import NotFitted
+from ..errors import BadSetting, NotFitted
 from ..metrics.budgets import allocate_budget
 from ..seam.calls import Prompt
 from ..seam.layers import shape_of
@@ -18,6 +18,7 @@ from .eviction import KINDS, SnapKV
 from .expected_attention import ExpectedAttention
 from .kvzip import KVzap, KVzipPlus
 from .triattention import TriAttention
+from .while_decoding import WhileDecoding
 
 RULES: dict[str, type[Evicting]] = KINDS | {
     "expected_attention": ExpectedAttention,
@@ -28,7 +29,7 @@ RULES: dict[str, type[Evicting]] = KINDS | {
 
 
 @dataclass
-class ByRule(Evicting):
+class ByRule(WhileDecoding):
     """Shares out budgets in a way of its own, by the scores of another rule."""
 
     # "rule": what any method needs is found by its name.
@@ -47,11 +48,16 @@ class ByRule(Evicting):
     def check(self, lm: Any) -> None:
         super().check(lm)
         self.rule_ = RULES[self.score]()
+        if self.budget and not isinstance(self.rule_, WhileDecoding):
+            raise BadSetting(
+                f"{self.rule_.title} scores the keys of a prompt alone, so nothing is known of tokens that are written "
+                "later: leave the budget at 0, or choose another score."
+            )
         if isinstance(self.rule_, SnapKV):
             self.rule_.window = self.window
         if self.rule_.needs:
             vars(self.rule_)["fitted"] = self.needed(self.score)
-        self.rule_.cut = self.cut
+        vars(self.rule_).update(cut=self.cut, every=self.every)
         self.rule_.check(lm)
 
     def before_prompt(self, lm: Any, ids: Tensor | None, mask: Tensor | None) -> None:
@@ -63,6 +69,11 @@ class ByRule(Evicting):
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         return self.rule_.key_scores(prompt)
+
+    @property
+    def scoring_queries(self) -> int:
+        """Those of the rule."""
+        return getattr(self.rule_, "scoring_queries", 0)
 
 
 # The last layer keeps the mean budget divided by this, beside its window (arXiv 2406.02069).
@@ -91,7 +102,7 @@ class PyramidKV(ByRule):
     )
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
-        length, removed = scores.shape[-1], self.removed(layer)
+        length, removed = scores.shape[-1], self.removed(layer, scores.shape[-1])
         mean = int(length * (1 - removed))
         if self.short == "even" and length < 2 * (mean - self.window):
             return evict(scores, removed)
@@ -152,9 +163,9 @@ class AdaKV(ByRule):
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
         if self.shares == CALIBRATED:
             length = scores.shape[-1]
-            counts = in_proportion(self.budgets_, int(length * (1 - self.removed(layer))), length)[layer]
+            counts = in_proportion(self.budgets_, int(length * (1 - self.removed(layer, length))), length)[layer]
             return ranks(scores) < torch.as_tensor(counts, device=scores.device)[:, None]
-        return evict(scores, self.removed(layer), SCOPES[self.shares], self.safe)
+        return evict(scores, self.removed(layer, scores.shape[-1]), SCOPES[self.shares], self.safe)
 
 
 def in_proportion(budgets: np.ndarray, count: int, length: int) -> np.ndarray:

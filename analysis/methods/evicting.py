@@ -1,4 +1,4 @@
-"""What methods share that shrink the KV cache once, when the prompt has been read: a score for every key, a budget."""
+"""What methods share that shrink the KV cache when the prompt has been read: a score for every key, a budget."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -51,10 +51,10 @@ class Evicting(Method):
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:
         """Which keys of a layer stay, bool [1, G, L], of their scores."""
-        return evict(scores, self.removed(layer))
+        return evict(scores, self.removed(layer, scores.shape[-1]))
 
-    def removed(self, layer: int) -> float:
-        """The share of a layer's keys that is removed."""
+    def removed(self, layer: int, length: int) -> float:
+        """The share of a layer's `length` keys that is removed."""
         return self.ratio if self.ratios is None else self.ratios[layer]
 
     def stored_as(self, layer: int) -> Storage | None:
@@ -65,6 +65,8 @@ class Evicting(Method):
         self.layers_ = shape_of(lm)[0]
         self.whole_ = sees_all(lm)
         self.kept_: dict[int, Tensor] = {}  # layer -> bool [B, G, T]
+        # tokens for which a compacted layer makes room at once
+        self.spare_ = 0
 
     @property
     def kv_cache(self) -> type[CompactCache]:
@@ -80,10 +82,12 @@ class Evicting(Method):
         stays = torch.ones_like(prompt.key[..., 0], dtype=torch.bool)  # [B, G, T]
         for text, (first, end) in enumerate(self.bounds_):
             with torch.no_grad():
-                stays[text, :, first:end] = self.kept_keys(
-                    prompt.layer, self.key_scores(part_of(prompt, text, first, end))
-                )
+                stays[text, :, first:end] = self.chosen(part_of(prompt, text, first, end))
         self.kept_[prompt.layer] = stays
+
+    def chosen(self, prompt: Prompt) -> Tensor:
+        """Which keys of one text stay, bool [1, G, L]."""
+        return self.kept_keys(prompt.layer, self.key_scores(prompt))
 
     def mask(self, block: Block) -> Tensor | None:
         if not self.whole_[block.layer]:
@@ -113,7 +117,7 @@ class Evicting(Method):
             if dense.out is None:
                 return dense
             if isinstance(call.stored, CompactLayer):
-                call.stored.compact(self.kept_[call.layer], self.stored_as(call.layer))
+                call.stored.compact(self.kept_[call.layer], self.stored_as(call.layer), self.spare_)
             return Attended(dense.out, PROMPT, "The prompt reads itself densely; then keys are dropped.")
         held = call.stored.held if isinstance(call.stored, CompactLayer) else None
         if not isinstance(held, Ragged):
@@ -136,16 +140,18 @@ def model_weights(prompt: Prompt, start: int = 0, stop: int | None = None) -> Te
     """What the queries start..stop of a prompt read of all its keys, [B, H, n, L], as the model itself weighs them:
     those that it lets be read, beside a learned sink."""
     queries, visible = prompt.query[:, :, start:stop], prompt.visible or Visible()
-    scores, places = (
-        prompt.scoring.scores(queries, prompt.key),
-        torch.arange(prompt.key.shape[2], device=queries.device),
-    )
-    hidden = places > places[start:stop, None]
+    scores = prompt.scoring.scores(queries, prompt.key)
+    last = prompt.key.shape[2] if prompt.places is None else prompt.now
+    rows = torch.arange(last - prompt.query.shape[2], last, device=queries.device)[start:stop, None]
+    places = prompt.key_places.repeat_interleave(scores.shape[1] // prompt.key.shape[1], 1)[:, :, None]  # [1, H, 1, L]
+    hidden = (places > rows) | (places < 0)
     if visible.bias is not None:
         scores = scores + visible.bias[:, :, start:stop]
     if visible.mask is not None:
         hidden = hidden | ~visible.mask[:, :, start:stop]
-    return softmax(scores.masked_fill(hidden, -torch.inf), visible.sinks)
+    weights = softmax(scores.masked_fill(hidden, -torch.inf), visible.sinks)
+    # of a query whose every key is gone
+    return weights if prompt.places is None else weights.nan_to_num(0.0)
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..kernels.scoring import Scoring, at_least_float32
 from ..routers.rotation import turned, unrotate
 from ..seam.calls import Prompt
-from .evicting import Evicting
+from .while_decoding import WhileDecoding
 
 # Positions ahead that are looked at, and the first keys that are never dropped.
 REACH, SINKS = 512, 4
@@ -19,7 +19,7 @@ NODES = 32
 
 
 @dataclass
-class ExpectedAttention(Evicting):
+class ExpectedAttention(WhileDecoding):
     """Every head keeps the keys that future queries are expected to give most weight, times the length of their values.
 
     The queries of the prompt, before their rotation, have a mean and a covariance; a future query is taken as one drawn
@@ -39,7 +39,12 @@ class ExpectedAttention(Evicting):
         def turn(x: Tensor) -> Tensor:
             return x if ahead is None else turned(x, prompt.module, *(table.to(x) for table in ahead))
 
-        return expected_scores(plain, prompt.key, prompt.value, turn, prompt.scoring)
+        return expected_scores(plain, prompt.key, prompt.value, turn, prompt.scoring, places=prompt.places)
+
+    @property
+    def scoring_queries(self) -> int:
+        """Those since the last cut, and two at least: their tables show by how much a position turns."""
+        return max(2, self.every)
 
 
 def expected_scores(
@@ -49,16 +54,18 @@ def expected_scores(
     turn: Callable[[Tensor], Tensor],
     scoring: Scoring,
     sinks: int = SINKS,
+    places: Tensor | None = None,
 ) -> Tensor:
     """What future queries are expected to give a key, times the length of its value: [B, G, L].
 
     queries [B, H, L, D] *before* their rotation, of which the first `sinks` are left out; keys [B, G, L, D] with it.
     `turn` is linear: it rotates vectors [B, H, n, D] by the mean rotation of the positions to come. Future queries are
     taken for normal, so the expected weight of a key is the softmax of its mean score plus half of its variance. The
-    first `sinks` keys have the largest score.
+    first `sinks` keys have the largest score. `places` [B, G, L]: of keys that are left of a longer text, -1 where
+    there is none; the queries are then its last ones, and none is left out.
     """
     group = queries.shape[1] // keys.shape[1]
-    sample = queries[:, :, min(sinks, queries.shape[2] - 1) :]  # [B, H, n, D]
+    sample = queries if places is not None else queries[:, :, min(sinks, queries.shape[2] - 1) :]  # [B, H, n, D]
     mean = sample.mean(2, keepdim=True)
     centred = sample - mean
     covariance = centred.transpose(2, 3) @ centred / max(1, sample.shape[2] - 1)  # [B, H, D, D]
@@ -67,10 +74,12 @@ def expected_scores(
     repeated = keys.repeat_interleave(group, 1)  # [B, H, L, D]
     scores = (repeated @ mean.transpose(2, 3))[..., 0] * scoring.factor
     variance = ((repeated @ covariance) * repeated).sum(-1) * scoring.factor**2
-    weights = torch.softmax(_log_mean_exp(scores, variance, scoring), -1)
+    if places is None:
+        places = torch.arange(keys.shape[2], device=keys.device).expand(keys.shape[:3])
+    logits = _log_mean_exp(scores, variance, scoring).masked_fill(places.repeat_interleave(group, 1) < 0, -torch.inf)
+    weights = torch.softmax(logits, -1)
     expected = weights.unflatten(1, (-1, group)).mean(2) * at_least_float32(values).norm(dim=-1)  # [B, G, L]
-    expected[..., :sinks] = torch.inf
-    return expected
+    return expected.masked_fill((places >= 0) & (places < sinks), torch.inf)
 
 
 def _log_mean_exp(scores: Tensor, variance: Tensor, scoring: Scoring) -> Tensor:

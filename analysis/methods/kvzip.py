@@ -18,6 +18,7 @@ from ..seam.layers import shape_of
 from ..seam.visible import Visible
 from ..statistics.inputs import forward
 from .evicting import Evicting
+from .while_decoding import WhileDecoding
 
 # First keys that are in every softmax of the repetition, and always stay.
 SINKS = 4
@@ -102,8 +103,9 @@ def remembered(prompt: Prompt, sinks: int = 0, window: int = 0) -> Tensor:
     the last `window` tokens are infinite."""
     assert prompt.of_tokens is not None, "a score for every token is remembered"
     scores = prompt.of_tokens.transpose(1, 2).expand(-1, prompt.key.shape[1], -1)  # [1, G, T]
-    length = scores.shape[2]
-    places = torch.arange(length, device=scores.device)
+    length, places = scores.shape[2], prompt.key_places
+    if prompt.places is not None:
+        scores = scores.gather(2, places.clamp(min=0))
     return scores.masked_fill((places < sinks) | (places >= length - window), torch.inf)
 
 
@@ -184,7 +186,7 @@ LEAST = 1e-12
 
 
 @dataclass
-class KVzap(Evicting):
+class KVzap(WhileDecoding):
     """A line guesses the logarithm of a key's KVzip+ score from what enters its layer at that token, so nothing is read
     twice and no query is looked at.
 
@@ -234,6 +236,11 @@ class KVzap(Evicting):
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         return remembered(prompt, window=self.window)
+
+    @property
+    def scoring_queries(self) -> int:
+        """None: the scores of all tokens are remembered."""
+        return 0
 
 
 class _Moments(KVzipPlus):

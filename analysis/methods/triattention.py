@@ -14,14 +14,15 @@ from ..seam.cache import CompactLayer
 from ..seam.calls import Attended, Block, Call, Prompt, part_of
 from ..seam.layers import has_rotary, shape_of
 from .base import read_all
-from .evicting import PROMPT, Evicting, prompt_bounds
+from .evicting import PROMPT, prompt_bounds
+from .while_decoding import WhileDecoding
 
 ALONE = "per_layer_perhead"
 SHARES = (ALONE, "per_head", "union")
 
 
 @dataclass
-class TriAttention(Evicting):
+class TriAttention(WhileDecoding):
     """Keeps the keys that a head's *mean* query will read from later positions, whatever the text says.
 
     Before their rotation the queries of many heads point nearly one way. A calibration notes that way, frequency by
@@ -31,7 +32,7 @@ class TriAttention(Evicting):
     head become one by their maximum or mean. Each key-value head of a layer keeps its own keys; with *per_head* the
     scores are averaged over the layers, so that head g keeps the same tokens in all of them; with *union* the whole
     model keeps one set, by the largest score of any head, which is what TensorRT-LLM does unless told otherwise. The
-    original drops keys while it writes; here the prompt is compressed once.
+    original drops keys while it writes, every 128 tokens: here so with a budget, where each head keeps its own.
     """
 
     title = "TriAttention"
@@ -62,6 +63,11 @@ class TriAttention(Evicting):
             raise BadModel("TriAttention turns queries to later positions, and this model has no rotary positions.")
         if self.fitted is None:
             raise NotFitted("TriAttention has no mean queries yet: calibrate it with `fit-method triattention`.")
+        if self.budget and self.share != ALONE:
+            raise BadSetting(
+                f"With share {self.share} all layers decide together, and each layer is cut to a budget alone: leave "
+                "the budget at 0, or let each head keep its own."
+            )
         layers, heads, _, size = shape_of(lm)
         of_heads, of_layers = (layers, heads, size // 2), (layers, size // 2)
         check_shapes(self.fitted, dict.fromkeys(("mean_real", "mean_imaginary", "size"), of_heads))
@@ -82,10 +88,17 @@ class TriAttention(Evicting):
         mean = torch.complex(of_layer["mean_real"], of_layer["mean_imaginary"])
         now = prompt.now or prompt.key.shape[2]
         scores = expected_logits(mean, of_layer["size"], turned, now, of_layer["rates"].double())
-        scores = scores - scores.mean(-1, keepdim=True)
-        scores = scores / scores.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)
+        there = (prompt.key_places[0] >= 0).repeat_interleave(len(scores) // len(key), 0)  # [H, L]
+        count = there.sum(-1, keepdim=True)
+        scores = (scores - (scores * there).sum(-1, keepdim=True) / count) * there
+        scores = scores / (scores.square().sum(-1, keepdim=True) / count).sqrt().clamp(min=1e-6)
         of_group = scores.unflatten(0, (len(key), -1))  # [G, H / G, L]
         return (of_group.amax(1) if self.group == "max" else of_group.mean(1)).float()[None]
+
+    @property
+    def scoring_queries(self) -> int:
+        """None: their mean is known."""
+        return 0
 
     def prefill(self, prompt: Prompt) -> None:
         """As of any method that evicts, but for scores that are shared over layers: the last layer decides for all."""

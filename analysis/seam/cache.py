@@ -224,13 +224,16 @@ class CompactLayer(GrowingLayer):
         """Whether keys were dropped."""
         return isinstance(self.held, Ragged | Evicted)
 
-    def compact(self, kept: torch.Tensor, storage: Storage | None = None) -> None:
-        """Keep only what `kept` bool [B, G, T] says, T the tokens so far, as `storage` says; None: in full."""
+    def compact(self, kept: torch.Tensor, storage: Storage | None = None, spare: int = 0) -> None:
+        """Keep only what `kept` bool [B, G, n] says, as `storage` says; None: in full. Of the tokens so far or, once
+        keys were dropped, of those `in_order`. Room for `spare` tokens more is made at once."""
         before = self.held
-        assert isinstance(before, InOrder)
-        self.held = Narrow(*before.rows, kept, storage) if storage else Ragged(*before.rows, kept)
-        # the copy stands beside what it is made of
-        self.peak = before.nbytes + self.held.nbytes
+        assert isinstance(before, InOrder | Ragged)
+        rows = before.rows if isinstance(before, InOrder) else before.in_order()
+        self.held = Narrow(*rows, kept, storage) if storage else Ragged(*rows, kept, before.length, spare)
+        # the copies stand beside what they are made of
+        copies = 0 if isinstance(before, InOrder) else sum(x.nbytes for x in rows)
+        self.peak = before.nbytes + copies + self.held.nbytes
 
     def follow(self, cache: Heads, room: list[int]) -> None:
         """From now on hold what the query heads of `cache` hold, of which each may hold `room` [H] keys."""

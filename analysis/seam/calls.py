@@ -35,6 +35,15 @@ class Prompt:
     visible: Visible | None = None  # None: causal
     now: int = 0  # position of the token that comes next; 0: as many as there are keys
     of_tokens: Tensor | None = None  # [B, T, ...] what `token_features` returned
+    # int [1, G, L] of keys left of a longer text, -1 before those of a head with fewer; its last queries, all tokens
+    places: Tensor | None = None
+
+    @property
+    def key_places(self) -> Tensor:
+        """Places of the keys, int [1, G, L]."""
+        heads, length = self.key.shape[1:3]
+        everything = torch.arange(length, device=self.key.device).expand(1, heads, -1)
+        return everything if self.places is None else self.places
 
     def begins(self) -> list[int]:
         """`first` as the host knows it. Without a mask texts begin at their first token; else the device is asked."""

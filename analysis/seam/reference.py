@@ -59,13 +59,13 @@ class Reading:
         """The queries [B, H, n, D] as they meet the keys, and how scores are made; the method sees new ones first."""
         length = query.shape[2]
         scoring = Scoring(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
-        if self.past == 0:
-            # a static cache is longer than its text
+        see = self.method.prefill if self.past == 0 else getattr(self.method, "follow", None)
+        if see is not None:
             assert self.first is not None, "the layer was entered before"
-            queries, keys, values = (x[:, :, :length] for x in (query, key, value))
-            about = module, self.tables, scoring, self.visible
-            remembered = self.of_tokens(length)
-            self.method.prefill(Prompt(self.layer, queries, keys, values, self.first, *about, of_tokens=remembered))
+            now = self.past + length
+            # a static cache is longer than its text
+            about = key[:, :, :now], value[:, :, :now], self.first, module, self.tables, scoring, self.visible, now
+            see(Prompt(self.layer, query, *about, self.of_tokens(length)))
         # a static cache is longer than its text, a sliding one shorter
         start = min(self.past, key.shape[2] - length)
         new = key[:, :, start : start + length]

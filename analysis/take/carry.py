@@ -7,6 +7,7 @@ attention function.
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..methods.base import Method
 from ..methods.bucket_routing import BucketRouting
 from ..methods.csa import CSA
 from ..methods.evicting import Evicting
+from ..methods.while_decoding import WhileDecoding
 from ..package import PROGRAM
 from .flatten import PACKAGE, flattened
 
@@ -41,6 +43,7 @@ LEFT_BEHIND = (  # what the settings above never run, and what only the program 
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
     *("Focus.scores", "FocusRouter.gate", "FocusRouter.scores", "RouterSettings.__post_init__", "Router.tensors"),
     *("Router.fitted", "Evicting.stored_as", "Evicting.rounded"),
+    *(f"WhileDecoding.{name}" for name, part in vars(WhileDecoding).items() if isinstance(part, Callable | property)),
     *("GWRLinear.solve", "GWRLinear.weights_", "RoutingSettings.name"),
 )
 # Ranges of settings are checked before they leave; whoever edits policy.json has them in docs/policy.schema.json.

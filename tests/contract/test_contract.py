@@ -67,6 +67,7 @@ def lines() -> Fitted:
 
 
 AT = {"cut": 20, "ratio": 0.6}  # the prompt ends after 20 tokens of the text, and few of them are kept
+DECODING = {"cut": 20, "budget": 8, "every": 5}
 BLOCKS = {"cut": 20, "block": 8}
 
 CASES = {
@@ -106,13 +107,16 @@ CASES = {
     "ada_kv": lambda: METHODS["ada_kv"](**AT, window=3),
     "pyramid_kv": lambda: METHODS["pyramid_kv"](**AT, window=2),
     "tova": lambda: METHODS["tova"](**AT),
+    "tova while decoding": lambda: METHODS["tova"](**DECODING),
     "h2o": lambda: METHODS["h2o"](**AT),
+    "h2o while decoding": lambda: METHODS["h2o"](**DECODING, prompt_keys="protected"),
     "keydiff": lambda: METHODS["keydiff"](**AT),
     "expected_attention": lambda: METHODS["expected_attention"](**AT),
     "duo_attention": lambda: METHODS["duo_attention"].build(heads(), **AT, n_sink=2, window=3),
     "triattention": lambda: METHODS["triattention"].build(mean_queries(), **AT),
     "kvzip_plus": lambda: METHODS["kvzip_plus"](**AT),
     "kvzap": lambda: METHODS["kvzap"].build(lines(), **AT, window=3),
+    "kvzap while decoding": lambda: METHODS["kvzap"].build(lines(), **DECODING, window=3),
     "kv_int8": lambda: METHODS["kv_int8"](cut=20, group=16, recent=4),
     "kv_int4": lambda: METHODS["kv_int4"](cut=20, group=8, recent=4),
     "kv_int2": lambda: METHODS["kv_int2"](cut=20, group=8, recent=0),
@@ -134,6 +138,7 @@ REFUSED = {("performer", "gemma2"), ("streaming_llm in the cache", "gpt2"), ("tr
 # differ from another case in the rule that chooses, not in how they sit in a model: on Llama, in `--all` everywhere
 RULES = {
     *("pyramid_kv", "tova", "h2o", "keydiff", "duo_attention", "triattention", "kvzap"),
+    *("h2o while decoding", "kvzap while decoding"),
     *("kv_int8", "kv_int2", "kv_fp8"),
     *("skip_softmax", "vertical_slash", "flex_prefill"),
     *("indexer qsa", "indexer m3", "indexer low_rank"),

@@ -233,7 +233,7 @@ def test_libraries_stay_in_their_rooms(library):
                 )
 
 
-SHARED = {f"analysis.methods.{name}" for name in ("base", "evicting")}  # what methods are made of
+SHARED = {f"analysis.methods.{name}" for name in ("base", "evicting", "while_decoding")}  # what methods are made of
 # Ada-KV and PyramidKV take the scores of other methods
 COMPOSED = {"budgets": "eviction expected_attention kvzip triattention"}
 
