@@ -132,6 +132,7 @@ class Why(OfText):
 
     place = "heads.why:why"
     page = "/attention-heads?head_tab=why"
+    version = 2
     readings = 0.4
     passes = 10.0
     looks = True

@@ -18,7 +18,7 @@ from torch import nn
 from ..errors import BadSetting
 from ..methods.base import Dense
 from ..metrics.quality import divergence, token_losses
-from ..seam.attention import apply
+from ..seam.attention import Watch, apply
 from ..seam.layers import decoder_layers
 from ..seam.vocabulary import NextTokens, next_tokens
 
@@ -112,10 +112,12 @@ def estimated(model: "Model", ids: torch.Tensor, by: str = "zero", seed: int = 0
 
 
 @torch.no_grad()
-def ablated(model: "Model", ids: torch.Tensor, heads: Heads, by: str = "zero", seed: int = 0) -> np.ndarray:
+def ablated(
+    model: "Model", ids: torch.Tensor, heads: Heads, by: str = "zero", seed: int = 0, watch: Watch | None = None
+) -> np.ndarray:
     """Nats of each token [B, T - 1] of windows [B, T] without these heads, whose layers are the model's own numbers;
-    float32."""
-    with apply(model.lm, Without(_placed(model, heads), by, seed)):
+    float32. `watch` sees all attention, as in `apply`."""
+    with apply(model.lm, Without(_placed(model, heads), by, seed), watch):
         return token_losses(model, ids)
 
 

@@ -2,18 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import BadSetting
-from ..metrics.intervals import interval, ratio_interval
+from ..metrics.intervals import Interval, interval, ratio_interval
+from ..seam.attention import apply
+from ..seam.calls import Prompt
 from ..statistics.inputs import check_head
 from ..statistics.states import States, attention_states
-from .writers import BIAS, ROUNDING, Stream, Values
+from .ablation import Heads, Without, replaced
+from .writers import BIAS, ROUNDING, Reached, Stream, Values
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -97,19 +100,51 @@ class Explaining:
         return Explained(self.pairs, margin, pd.DataFrame(rows), written.writers, together)
 
     @torch.no_grad()
-    def removed(self, side: str, writer: str, by: str) -> tuple[np.ndarray, np.ndarray]:
-        """(predicted, measured) change of every pair's logit [N] once a writer's output is `by` zero or its mean over
-        the text in the stream of one side, all others as they were. Predicted: norms frozen, as in `explained`;
-        measured: the layers run anew with it, norms and all."""
-        values = self._without(writer, by)
-        changes = []
-        for norms in (self.norms.again(), None):
-            prompt = self.stream.run(values, norms)
-            group = self.head * prompt.key.shape[1] // prompt.query.shape[1]
-            query = prompt.query[0, self.head].double().cpu() if side == QUERY else self.written.model_queries
-            key = prompt.key[0, group].double().cpu() if side == KEY else self.written.model_keys
-            changes.append((self._logits(query, key) - self.logits).numpy())
-        return changes[0], changes[1]
+    def removed(self, side: str, writer: str, by: str) -> "Removed":
+        """What follows once a writer's output is `by` zero or its mean over the text in the stream of one side."""
+        values, norms = self._without(writer, by), self.norms.again()
+        vectors = [self._vectors(side, self.stream.run(values, each)) for each in (norms, None)]
+        followed = self._followed(writer, by)
+        vectors += [] if followed is None else [self._vectors(side, followed, self.stream.places)]
+        predicted, measured, *rest = (
+            (self._logits(*self._sides(side, each)) - self.logits).numpy() for each in vectors
+        )
+        of_writers = self.written.queries if side == QUERY else self.written.keys
+        bias = of_writers[self.written.writers.index(BIAS)]
+        (left, anew), at = (each - bias for each in vectors[:2]), self.query if side == QUERY else self.key
+        rescaled = (left * anew).sum(-1) / (left * left).sum(-1)
+        return Removed(predicted, measured, rescaled[at].numpy(), rest[0] if rest else None)
+
+    def _followed(self, writer: str, by: str) -> Prompt | None:
+        """What the layer is given of the whole text where the model runs without a writer; None for one that is no head
+        and no block."""
+        keys = dict(self.stream.places_of(writer))
+        heads = [(place, head) for place, head in keys.items() if head is not None]
+        modules = [key for key in keys if isinstance(key, nn.Module)]
+        if not heads and not modules:
+            return None
+        handles = [module.register_forward_hook(lambda _, args, out: _replaced(out, by)) for module in modules]
+        try:
+            with apply(self.model.lm, _Until(self.place, heads, by)):
+                self.model.lm.base_model(self.ids.to(self.model.lm.device)[None], use_cache=False)
+        except Reached as reached:
+            return reached.prompt
+        finally:
+            for handle in handles:
+                handle.remove()
+        raise AssertionError("the layer was reached when the text was read")
+
+    def _vectors(self, side: str, prompt: Prompt, places: Tensor | slice = slice(None)) -> Tensor:
+        """The head's queries or keys [P, D]."""
+        group = self.head * prompt.key.shape[1] // prompt.query.shape[1]
+        of_side = prompt.query[0, self.head] if side == QUERY else prompt.key[0, group]
+        return of_side[places].double().cpu()
+
+    def _sides(self, side: str, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys, those of one side replaced."""
+        if side == QUERY:
+            return vectors, self.written.model_keys
+        return self.written.model_queries, vectors
 
     def _logits(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Of every pair, from queries and keys at all places [P, D]."""
@@ -131,18 +166,35 @@ class Explaining:
 
 
 @dataclass(frozen=True)
+class Removed:
+    """Changes of every pair's logit [N] without a writer. `predicted`: all else as it was, norms too, as in
+    `explained`; `measured`: the layers run anew, norms and all, the other writers as they were, so that what is left of
+    the query or key is multiplied by `rescaled`; `followed`: the model run without it, so that later writers follow
+    too (None for the embedding, without which there is no text)."""
+
+    predicted: np.ndarray
+    measured: np.ndarray
+    rescaled: np.ndarray
+    followed: np.ndarray | None
+
+
+@dataclass(frozen=True)
 class Removal:
-    """A writer removed from the stream of one `side` of many pairs: `slope` of the measured on the predicted change of
-    the logit, through nought, with its interval over the pairs, and both means."""
+    """A writer removed from the stream of one `side` of many pairs, means of `Removed`: `slope` of the measured on the
+    predicted change, through nought, with its interval over the pairs, and `followed` that of the model run anew."""
 
     side: str
     writer: str
     by: str
     predicted: float
     measured: float
+    rescaled: float
     slope: float | None
     low: float | None
     high: float | None
+    followed: float | None
+    followed_low: float | None
+    followed_high: float | None
     pairs: int
 
 
@@ -151,19 +203,44 @@ def removals(explaining: Explaining, explained: Explained, writers: int, by: str
     rows = explained.writers[~explained.writers["writer"].isin([BIAS, ROUNDING])]
     order = rows["margin"].abs().sort_values(ascending=False, kind="stable").index[:writers]
     for row in rows.loc[order].itertuples():
-        predicted, measured = explaining.removed(row.side, row.writer, by)
-        spread = ratio_interval(predicted * measured, predicted**2)
+        removed = explaining.removed(row.side, row.writer, by)
+        predicted = removed.predicted
+        spread, nothing = ratio_interval(predicted * removed.measured, predicted**2), Interval(None, None, None, 0)
+        followed = removed.followed
+        further = nothing if followed is None else ratio_interval(predicted * followed, predicted**2)
         yield Removal(
             side=row.side,
             writer=row.writer,
             by=by,
             predicted=float(predicted.mean()),
-            measured=float(measured.mean()),
+            measured=float(removed.measured.mean()),
+            rescaled=float(removed.rescaled.mean()),
             slope=spread.mean,
             low=spread.low,
             high=spread.high,
+            followed=further.mean,
+            followed_low=further.low,
+            followed_high=further.high,
             pairs=spread.units,
         )
+
+
+class _Until(Without):
+    """A pass without heads, which ends at the layer `last`."""
+
+    def __init__(self, last: int, heads: Heads, by: str) -> None:
+        super().__init__(heads, by)
+        self.last = last
+
+    def prefill(self, prompt: Prompt) -> None:
+        """The end of the way."""
+        if prompt.layer == self.last:
+            raise Reached(prompt)
+
+
+def _replaced(out: Any, by: str) -> Any:
+    """What a block gives [1, T, d], or that with what stands behind it, replaced."""
+    return (replaced(out[0], by), *out[1:]) if isinstance(out, tuple) else replaced(out, by)
 
 
 def _drawn(draw: np.random.Generator, query: int, key: int, window: int) -> np.ndarray:

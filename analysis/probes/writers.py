@@ -57,7 +57,7 @@ class Stream:
     def __init__(self, lm: Any, ids: Tensor, place: int, places: list[int]) -> None:
         self.lm, self.place = lm, place
         self.places = torch.tensor(places, device=lm.device)
-        self.length = len(ids)
+        self.ids, self.length = ids, len(ids)
         self.modules = attention_modules(lm)
         self.layers = list_of_layers(lm, self.modules)
         self.names: dict[Any, str] = {EMBEDDING: EMBEDDING}
@@ -159,7 +159,7 @@ class Stream:
                     out = layer(hidden, *args, **kwargs)
                     hidden = out[0] if isinstance(out, tuple) else out
                 return hidden if self.final is None else self.final(hidden)
-        except _Reached as reached:
+        except Reached as reached:
             return reached.prompt
         except AnalysisError:
             raise
@@ -249,7 +249,9 @@ class Stream:
             yield self.names[key], products.flatten(1).T
 
 
-class _Reached(Exception):
+class Reached(Exception):
+    """The layer that is asked about, and what it was given."""
+
     def __init__(self, prompt: Prompt) -> None:
         self.prompt = prompt
 
@@ -289,7 +291,7 @@ class _Given(Hooks):
     def prefill(self, prompt: Prompt) -> None:
         """The end of the way."""
         if prompt.layer == self.last:
-            raise _Reached(prompt)
+            raise Reached(prompt)
 
     def finish_output(self, layer: int, out: Tensor) -> Tensor:
         """What the layer's heads gave."""

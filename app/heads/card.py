@@ -21,7 +21,6 @@ BESIDE = {"head": "Another head", "text": "Another text", "model": "Another mode
 HOLDS = {
     "many": ["over_texts", "heads_corpus"],
     "numbers": ["alike", "alike_all"],
-    "why": ["why_key"],
     "pattern": ["tile"],
     "sharpness": ["softmax"],
 }

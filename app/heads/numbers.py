@@ -107,9 +107,7 @@ def _alike(table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> No
         "cell": [spelled(*cell) for cell in cells_of(heads)],
         "label": [labels[cell] for cell in cells_of(heads)],
         "name": [", ".join(names.get(cell, ())) for cell in cells_of(heads)],
-        "spelled": [
-            f"{value:.0%}" + ("" if low is None else f" ({low:.0%} to {high:.0%})") for value, low, high in ends
-        ],
+        "spelled": [tables.spread(*each) for each in ends],
     }
     columns = {
         "cell": tables.Column("head"),

@@ -55,7 +55,8 @@ def show(run: Run, table: dict, tokens: dict, cell: tuple[int, int], names: Name
         lambda: _all_heads(run, table, cell, names),
         lambda: _named(table, *cell),
         lambda: without.all_heads(tokens, *cell),
-        _without_induction,
+        lambda: _stored("induction", "Do induction heads carry what repetition gains?"),
+        lambda: _stored("why-circuit", "Does Why name the heads that induction heads need?"),
         _trained,
     )
 
@@ -154,7 +155,7 @@ def _named(table: dict, layer: int, head: int) -> None:
         cell, statistic = (row["layer"], row["head"]), HERE.get(row["name"])
         here = table[statistic][place[cell]] if statistic and cell in place else None
         rise = [row[name] and signed(row[name], ".3f") for name in ("rise", "low_rise", "high_rise")]
-        words = {"score_words": f"{row['score']:.0%} ({row['low']:.0%} to {row['high']:.0%})"}
+        words = {"score_words": tables.spread(row["score"], row["low"], row["high"])}
         words |= {"rise_words": "–" if row["rise"] is None else "{} ({} to {})".format(*rise)}
         sure = "clear" if row["clear"] else "close"
         rows.append(row | {"cell": spelled(*cell), "here": here, "clear": sure} | words)
@@ -169,13 +170,13 @@ def _named(table: dict, layer: int, head: int) -> None:
 # --- stored studies ---------------------------------------------------------------------------------------------------
 
 
-def _without_induction() -> None:
-    """What the model in use loses without its induction heads."""
+def _stored(name: str, title: str) -> None:
+    """A stored study of the model in use."""
     help = cached.glossary("induction score")
-    st.header("Do induction heads carry what repetition gains?", anchor=False, help=help)
-    numbers = studied.opened("induction", "Whether induction heads carry repetition", reads=False)
+    st.header(title, anchor=False, help=help)
+    numbers = studied.opened(name, title, reads=False)
     if numbers is not None:
-        studied.drawn(numbers, "heads_induction", help)
+        studied.drawn(numbers, f"heads_{name}", help)
 
 
 def _trained() -> None:

@@ -31,6 +31,9 @@ REMOVED = {
     "predicted": tables.Column("predicted", "number", 2, help="change of the score with the norms as they were"),
     "measured": tables.Column("measured", "number", 2, help="the layers run anew, norms and all"),
     "slope": tables.Column("slope", "number", 2, words="slopes", help="measured over predicted, 95% interval"),
+    "followed": tables.Column(
+        "all follow", "number", 2, words="followed_slopes", help="the same slope, the model run without the writer"
+    ),
 }
 PUSHED = {"token": tables.Column("token", "token"), "change": tables.Column("logit", "number", 2)}
 
@@ -91,8 +94,7 @@ def _explained(found: Run, names: Names) -> None:
     margin = found.numbers["margin"]
     ends = zip(writers["share"], writers["low"], writers["high"], strict=True)
     writers["spelled"] = [
-        (f"{share:.0%}" + ("" if low is None else f" ({low / margin:.0%} to {high / margin:.0%})")).replace("-", "−")
-        for share, low, high in ends
+        tables.spread(share, low and low / margin, high and high / margin) for share, low, high in ends
     ]
 
     def on_row() -> None:
@@ -127,8 +129,8 @@ def _removed(found: Run) -> None:
     rows = found.numbers["rows"]
     if not rows:
         return
-    spelled_out = "{slope:.2f} ({low:.2f} to {high:.2f})"
-    rows = [row | {"slopes": spelled_out.format(**row).replace("-", "−")} for row in rows if row["low"] is not None]
-    listed = plots.columns(rows, *REMOVED, "slopes")
+    slopes = [tables.spread(row["slope"], row["low"], row["high"], ".2f") for row in rows]
+    followed = [tables.spread(row["followed"], row["followed_low"], row["followed_high"], ".2f") for row in rows]
+    listed = plots.columns(rows, *REMOVED) | {"slopes": slopes, "followed_slopes": followed}
     plots.listed(REMOVED, listed, "heads_why_removed", "A writer's output at its mean", found.id, height=260)
-    widgets.prose("A slope below 1: the norms make up for a part of what is removed.", "quiet")
+    widgets.prose(found.numbers["slopes"], "quiet")

@@ -158,7 +158,7 @@ def address(name: str, controls: Mapping[str, str] | None = None) -> str:
     return f"/{'' if door is FIRST else door.name}{'?' * bool(query)}{query}"
 
 
-_READER = ("map", "The head that reads this pair", "layer", "head", "query")
+_READER = ("map", "The head that reads this pair", "layer", "head", "query", "why_key")
 _WORTH = ("worth", "What reading less could gain")
 _SAVES = ("speed", "How much time it saves here")
 _FAR = ("tests", "Whether it still finds what stands far back")

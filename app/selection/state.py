@@ -15,7 +15,9 @@ CHOSEN = "_chosen"
 # Name -> text, what this session last put into the URL.
 WRITTEN = "_written"
 # Controls that mean nothing in another text.
-INSIDE_A_TEXT = ("pair", "quality_token", "query", "tile")
+INSIDE_A_TEXT = ("pair", "quality_token", "query", "tile", "why_key")
+# Another one of these has another key, unless that comes with it.
+HAVE_A_KEY = {"layer", "head", "query"}
 # Names that the URL brought into this run: a link was opened.
 LINKED = "_linked"
 
@@ -32,6 +34,8 @@ def read(session: MutableMapping, params: Mapping[str, str]) -> list[str]:
     keep(session)
     written, dropped = session.get(WRITTEN, {}), []
     linked = session[LINKED] = {name for name, raw in params.items() if raw != written.get(name)}
+    if linked & HAVE_A_KEY and "why_key" not in params:
+        chosen["why_key"] = None
     for name, control in CONTROLS.items():
         if name in linked:
             try:
@@ -78,6 +82,8 @@ def write(session: MutableMapping, params: Mapping[str, str]) -> dict[str, str] 
 
 def choose(session: MutableMapping, **values: object) -> None:
     """Set controls from code: a callback, or a page before its widgets are drawn."""
+    if values.keys() & HAVE_A_KEY:
+        values = {"why_key": None} | values
     for name, value in values.items():
         assert name in CONTROLS, name
         session[name] = session[CHOSEN][name] = value

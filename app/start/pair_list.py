@@ -74,9 +74,11 @@ def arcs(tokens: dict, pairs: dict) -> list[dict]:
 
 def found(pairs: dict, row: int) -> None:
     """The open pair is what links of the page lead to."""
-    pair = {name: pairs[name][row] for name in ("layer", "head", "group", "query_position", "key_position")}
-    key = state.pair_key(*(pair[name] for name in ("layer", "head", "query_position", "key_position")))
-    foot.found(query=pair["query_position"], pair=key, **{name: pair[name] for name in ("layer", "head", "group")})
+    layer, head, group, query, key = (
+        pairs[name][row] for name in ("layer", "head", "group", "query_position", "key_position")
+    )
+    pair = state.pair_key(layer, head, query, key)
+    foot.found(layer=layer, head=head, group=group, query=query, why_key=key, pair=pair)
 
 
 def take_point(points: list[dict] | None, keys: list[str]) -> None:

@@ -25,7 +25,7 @@ NEAR = 0.015
 BRING = "Paste a text, or drop a file: PDF, Word, HTML, notebook, code"
 # What Links and Groups are drawn without first.
 SHUFFLED = "Reading the shuffled text, a control"
-OPENED = "read_opened"  # of the session: the head and query that the card was asked to open
+OPENED = "read_opened"  # of the session: what the card was asked to open
 
 
 @dataclass
@@ -193,9 +193,9 @@ def _peaks(tokens: dict, far: int) -> list[int]:
 
 
 def _open_head(key: str) -> None:
-    """The card leads to a head and a query of it, named as "2.4.1206"."""
-    layer, head, query = (st.session_state[key]["head"] or "0.0.0").split(".")
-    st.session_state[OPENED] = {"layer": layer, "head": head, "query": query}
+    """The card leads to a head, a query of it and a key, named as "2.4.1206.977"; with ".why" behind, to *Why*."""
+    names = ("layer", "head", "query", "why_key", "head_tab")
+    st.session_state[OPENED] = dict(zip(names, (st.session_state[key]["head"] or "0.0.0").split("."), strict=False))
 
 
 def _pasted(key: str) -> None:

@@ -88,6 +88,14 @@ def table(
     _TABLE(key=key, data=data, on_row_change=on_row or (lambda: None))
 
 
+def spread(value: float | None, low: float | None, high: float | None, spec: str = ".0%") -> str:
+    """A value with its interval, where it has one: `25% (22% to 28%)`."""
+    if value is None:
+        return "–"
+    ends = "" if low is None or high is None else f" ({low:{spec}} to {high:{spec}})"
+    return f"{value:{spec}}{ends}".replace("-", "−")
+
+
 def guess(name: str, cells: list) -> Column:
     """How a column is shown when nothing more is known of it."""
     defined, kind = [cell for cell in cells if cell is not None], "text"

@@ -100,6 +100,11 @@ CASES = {
         corpus="",
         patches={"lab.tuning.induction.circuit_scores": two_named_heads},
     ),
+    "why-circuit": Case(
+        {"length": 16, "sequences": 5, "heads": 2, "draws": 2},
+        corpus="",
+        patches={"lab.tuning.why_circuit.circuit_scores": two_named_heads, "lab.tuning.why_circuit.QUERIES": 5},
+    ),
     "alignment": Case(
         TRAINED | {"length": 32, "windows": 6, "rates": [1e-2], "instruct_steps": 30, "instruct_rate": 1e-2},
         model="long",

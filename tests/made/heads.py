@@ -76,7 +76,8 @@ def why(args: dict, text: str) -> Result:
     row = {"side": "key", "writer": "L1.H1", "by": "mean", "predicted": -6.0, "measured": -5.4, "slope": 0.9}
     numbers = {name: args[name] for name in ("layer", "head")} | {"query": query, "offset": offset, "capped": 7.5}
     numbers |= {"key": args.get("key_token") or 0, "logit": 7.5, "attention": 0.6, "rest": 0.5}
-    numbers |= {"share": 0.7, "margin": 8.0, "pairs": 12, "rows": [row | {"low": 0.8, "high": 1.0, "pairs": 12}]}
+    row |= {"low": 0.8, "high": 1.0, "rescaled": 1.1, "followed": 0.5, "followed_low": None, "followed_high": None}
+    numbers |= {"share": 0.7, "margin": 8.0, "pairs": 12, "rows": [row], "slopes": "1 of 1 slopes lie near."}
     numbers |= {"sentence": "Head finds its keys by L1.H1.", "notes": []}
     tables = {"tokens": table, "parts": parts, "writers": writers}
     tables["distance"] = pd.DataFrame({"distance": [1, 2], "logit": [7.0, 6.0]})

@@ -75,14 +75,34 @@ def test_a_removed_writer_is_the_stream_without_it(explaining, by, writer):
     queries, keys = explaining.pairs.T
     whole = explaining.written
     wanted = factor * (prompt.query[0, HEAD, queries].double() * whole.model_keys[explaining.key]).sum(-1)
-    predicted, measured = explaining.removed("query", writer, by)
-    np.testing.assert_allclose(measured, wanted - explaining.logits, atol=1e-4)
+    removed = explaining.removed("query", writer, by)
+    np.testing.assert_allclose(removed.measured, wanted - explaining.logits, atol=1e-4)
+    left = explaining.logits.numpy() + removed.predicted
+    again = removed.rescaled * left - explaining.logits.numpy()
+    np.testing.assert_allclose(removed.measured, again, atol=1e-4, err_msg="what differs is the norm of what is left")
     wanted = factor * (whole.model_queries[explaining.query] * prompt.key[0, HEAD // 2, keys].double()).sum(-1)
-    np.testing.assert_allclose(explaining.removed("key", writer, by)[1], wanted - explaining.logits, atol=1e-4)
+    np.testing.assert_allclose(explaining.removed("key", writer, by).measured, wanted - explaining.logits, atol=1e-4)
     if by == "zero":
         row = whole.writers.index(writer)
         part = whole.queries[row, explaining.query] * whole.model_keys[explaining.key]
-        np.testing.assert_allclose(predicted, -factor * part.sum(-1), atol=1e-4)
+        np.testing.assert_allclose(removed.predicted, -factor * part.sum(-1), atol=1e-4)
+
+
+def test_later_writers_follow_in_the_model_that_runs_without_one(explaining):
+    """The edited model itself, a head of the first layer at zero."""
+    lm = copy_of(tiny("llama"))
+    with torch.no_grad():
+        lm.model.layers[0].self_attn.o_proj.weight[:, 16:24] = 0
+    prompt = Stream(lm, explaining.ids, LAYER, [0]).prompt
+    queries, keys = explaining.pairs.T
+    whole = explaining.written
+    query = prompt.query[0, HEAD, queries].double()
+    wanted = whole.factor * (query * whole.model_keys[explaining.key]).sum(-1) - explaining.logits
+    removed = explaining.removed("query", "L0.H2", "zero")
+    np.testing.assert_allclose(removed.followed, wanted, atol=1e-4)
+    assert abs(removed.followed - removed.measured).max() > 1e-3
+    assert explaining.removed("key", "L0.mlp", "mean").followed is not None
+    assert explaining.removed("key", "embedding", "mean").followed is None
 
 
 def test_removals_come_in_order_with_an_interval(explaining):

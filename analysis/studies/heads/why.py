@@ -21,6 +21,8 @@ from ..text.states import head_window, telling_query
 
 # Pairs of writers and tokens of the vocabulary that are listed, and writers that are removed.
 LISTED, TOKENS, REMOVED = 40, 10, 10
+# Slopes of the measured on the predicted change between which both agree.
+CLOSE = (0.8, 1.25)
 KERNEL = "layers run again at single places, norms frozen"
 
 
@@ -41,6 +43,7 @@ class WhyThisKey(Worded):
     margin: float | None = doc("mean score of the keys that the head reads most over that of other tokens")
     pairs: int = doc("such keys and their queries in the window")
     rows: list[Removal] = doc("writers removed from one stream: change of the score, predicted and measured")
+    slopes: str = doc("how far measured changes are from the predicted ones and by what, in a sentence")
     parts: pd.DataFrame = doc("query_writer key_writer score: the strongest pairs of writers")
     spectrum: pd.DataFrame = doc("wavelength score most distance of every rotary frequency")
     distance: pd.DataFrame = doc("the score of the same query and key at other distances: distance logit")
@@ -65,7 +68,7 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
     found = taken_apart.explained_by(stream, layer, head, query, key)
     direct = moved(stream, found)
     context.progress(0.4, f"who explains head {layer}.{head}")
-    notes, margin, rows = [], None, []
+    notes, margin, rows, told = [], None, [], ""
     writers = pd.DataFrame(columns=["side", "writer", "margin", "low", "high", "share"])
     pairs = strongest_pairs(window.states, head)
     if len(pairs):
@@ -76,6 +79,7 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
         writers = explained.writers.loc[order].reset_index(drop=True)
         context.progress(0.7, "removing writers")
         rows = list(removals(explaining, explained, REMOVED, request.by))
+        told = _slopes(rows, float(explaining.logits.mean()))
     else:
         notes.append(f"Nowhere in this window does the head give one token {LEAST:.0%} of its attention.")
     listed = found.parts.loc[found.parts["score"].abs().sort_values(ascending=False, kind="stable").index[:LISTED]]
@@ -95,6 +99,7 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
         margin=margin,
         pairs=len(pairs),
         rows=rows,
+        slopes=told,
         sentence=_sentence(writers, listed, layer, head),
         notes=[*own_reading(lm), *window.reading.notes, *notes],
         parts=listed.reset_index(drop=True),
@@ -128,6 +133,22 @@ def _pushed(lm: Model, change: np.ndarray | None) -> pd.DataFrame:
     order = np.argsort(-change, kind="stable")
     ends = [*order[:TOKENS], *order[-TOKENS:]]
     return pd.DataFrame({"token": [lm.tokenizer.decode([int(token)]) for token in ends], "change": change[ends]})
+
+
+def _slopes(rows: list[Removal], score: float) -> str:
+    """What a slope owes to the norms, and what the score does where later writers follow."""
+    slopes = [row.slope for row in rows if row.slope is not None]
+    if not slopes:
+        return ""
+    near, scales = sum(CLOSE[0] <= slope <= CLOSE[1] for slope in slopes), [row.rescaled for row in rows]
+    followed = [row.followed for row in rows if row.followed is not None]
+    text = (
+        f"{near} of {len(slopes)} slopes lie between {CLOSE[0]:g} and {CLOSE[1]:g}. With the norms as they were each "
+        f"is 1; they multiply what is left by {min(scales):.2f} to {max(scales):.2f}, of a mean score of {score:.1f}, "
+        "which outweighs a writer that gave little"
+    )
+    later = f"; where later writers follow, the median slope is {np.median(followed):.2f}" if followed else ""
+    return f"{text}{later}."
 
 
 def _sentence(writers: pd.DataFrame, parts: pd.DataFrame, layer: int, head: int) -> str:

@@ -134,10 +134,13 @@ function card(root, own, i) {
   if (found.length) parts.push(element("h4", "", `what “${wordOf(own, token)}” reads ${own.where ?? "from afar, by head"}`), ...found)
   if (later.length) parts.push(element("h4", "", "who reads it later"), ...later)
   if (about.head !== undefined && !own.linked) {
-    const why = element("button", "pill", `Open head ${about.head}`)
-    why.type = "button"
-    why.onclick = () => own.send("head", `${about.head}.${about.query}`)
-    parts.push(element("div", "pills", "", why))
+    const pills = [[`Open head ${about.head}`, ""], ["Why this key?", ".why"]].map(([label, tab]) => {
+      const pill = element("button", "pill", label)
+      pill.type = "button"
+      pill.onclick = () => own.send("head", `${about.head}.${about.query}.${about.key}${tab}`)
+      return pill
+    })
+    parts.push(element("div", "pills", "", ...pills))
   }
   body.replaceChildren(...parts)
 }

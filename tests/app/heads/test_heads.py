@@ -166,7 +166,9 @@ def test_what_is_lost_without_heads_is_listed_and_painted(client, monkeypatch, n
 def test_the_studies_behind_the_names_are_shown_or_their_commands(client):
     app = page(heads_evidence="yes")
     commands = [code.value for code in app.code]
-    assert commands == [f"python -m analysis study {name} --model demo" for name in ("induction", "circuit")]
+    assert commands == [
+        f"python -m analysis study {name} --model demo" for name in ("induction", "why-circuit", "circuit")
+    ]
     line = {"name": "as Llama", "y": [5.5, 0.2], "low": None, "high": None, "paper": False}
     panel = {"title": "The second copy", "x": "step", "x_label": "training steps", "x_values": [50, 100]}
     made = {"sentence": "Without the norm 6 of 6 learn it.", "rows": [], "columns": [], "notes": ["Read so."]}

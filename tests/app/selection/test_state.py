@@ -42,6 +42,19 @@ def test_defaults_do_not_crowd_the_url():
     assert params == {} and session["model"] == "demo" and session["layer"] is None
 
 
+def test_the_key_that_is_asked_about_goes_with_its_head_and_query():
+    session, params = {}, {"layer": "2", "head": "1", "query": "9", "why_key": "4"}
+    visit(session, params)
+    state.choose(session, tile="0.0")
+    assert session["why_key"] == 4
+    state.choose(session, query=10)
+    assert session["why_key"] is None and "why_key" not in state.address(session)
+    state.choose(session, layer=1, why_key=3)
+    params = {"layer": "2", "head": "0"}
+    visit(session, params)
+    assert session["why_key"] is None and "why_key" not in params and params["query"] == "10"
+
+
 def test_a_selection_survives_a_page_that_does_not_show_its_widget():
     session, params = {}, {"layer": "2"}
     visit(session, params)

@@ -27,6 +27,8 @@ def test_why_lists_the_strongest_parts_and_sums_the_rest(ask, home, monkeypatch)
         sums = answer.tables["writers"].groupby("side")["margin"].sum()
         assert sums.to_numpy() == pytest.approx(numbers["margin"], abs=1e-3)
         assert {row["by"] for row in numbers["rows"]} == {"zero"}
+        near = sum(0.8 <= row["slope"] <= 1.25 for row in numbers["rows"])
+        assert numbers["slopes"].startswith(f"{near} of {len(numbers['rows'])} slopes")
     json.dumps(numbers)
     assert door.__module__ == "analysis.probes.why"
 
