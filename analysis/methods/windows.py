@@ -105,7 +105,8 @@ class Longformer(Method):
     *grow* with depth, narrow below and wide above (the mean over layers stays `window`), and *dilation*: two heads of
     each layer in the upper half read every second, third, ... token, so that as many keys reach farther back. The
     original is trained this way, with separate projections for global tokens; here a model trained dense reads so
-    through its own projections, without training.
+    through its own projections, without training. BigBird (Zaheer et al., 2020, section 2) is a window, global tokens
+    and keys at *random* for each query: here drawn evenly among all before it, in every layer others.
     """
 
     title = "Longformer"
@@ -121,6 +122,7 @@ class Longformer(Method):
     dilation: int = field(
         1, "two heads of each layer in the upper half read every n-th token; 1: no dilation", low=1, high=64
     )
+    random: int = field(0, "keys at random that each query reads too, as BigBird has them", low=0, high=64)
 
     def check(self, lm: Any) -> None:
         self.layers_ = lm.config.get_text_config().num_hidden_layers
@@ -139,4 +141,18 @@ class Longformer(Method):
             heads = block.scores.shape[1]
             plain = max(0, heads - DILATED_HEADS)
             near = torch.cat([near.expand(plain, -1, -1), spread.expand(heads - plain, -1, -1)])  # [H, n, Tk]
-        return near[None] | (block.columns < block.first[:, None] + self.n_global)[:, None, None]
+        read = near[None] | (block.columns < block.first[:, None] + self.n_global)[:, None, None]
+        return read | self._drawn(block)[:, None] if self.random else read
+
+    def _drawn(self, block: Block) -> Tensor:
+        """bool [B, n, Tk]: the keys at random of each query; the same in whatever block it is read."""
+        place = block.rows - block.first[:, None]  # [B, n]
+        drawn = torch.zeros(*place.shape, len(block.columns), dtype=torch.bool, device=place.device)
+        for number in range(self.random):
+            # Mixed so that neighbours have draws that have nothing to do with each other: 24 bits, as a share.
+            mixed = (place + 1) * 73_856_093 ^ (number + 1) * 19_349_663 ^ (block.layer + 1) * 83_492_791
+            mixed = (mixed ^ mixed >> 13) * 1_274_126_177
+            share = (mixed ^ mixed >> 16) & 0xFFFFFF
+            key = block.first[:, None] + share * (place + 1) // 0x1000000
+            drawn |= key[..., None] == block.columns
+        return drawn

@@ -94,6 +94,7 @@ CASES = {
     },
     "longformer": lambda: METHODS["longformer"](window=6, n_global=1),
     "longformer growing and dilated": lambda: METHODS["longformer"](window=5, widths="growing", dilation=3),
+    "longformer with keys at random": lambda: METHODS["longformer"](window=3, random=2),
     "quest": lambda: METHODS["quest"](budget=12, page=4, dense_layers=1),
     "sparq": lambda: METHODS["sparq"](k=6, channels=3, local=2),
     "sparq without reallocation": lambda: METHODS["sparq"](k=6, channels=3, local=2, reallocate="none"),

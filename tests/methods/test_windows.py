@@ -151,6 +151,18 @@ def test_dilation_by_hand():
     assert read(method, 9, 2, 1)[0, 8].nonzero().flatten().tolist() == [5, 8], "a model of one head"
 
 
+def test_keys_at_random_are_drawn_evenly():
+    """BigBird: of 400 queries each reads itself and 3 keys before it, fewer where two fall on one; the places of 120 in
+    every tenth of what lies before (about 11 more or fewer) are even, but for what falls on itself."""
+    method = LONGFORMER(window=1, n_global=0, random=3)
+    keys = read(method, 400, 1)[0]
+    places = [(j + 0.5) / (i + 1) for i, row in enumerate(keys) for j in row.nonzero().flatten().tolist() if j < i]
+    assert all(1 <= count <= 4 for count in keys.sum(1).tolist()) and not keys.triu(1).any()
+    tenths = torch.histc(torch.tensor(places), 10, 0, 1).tolist()
+    assert 1150 < sum(tenths) < 1200 and all(80 < count < 150 for count in tenths)
+    assert not torch.equal(keys, read(method, 400, 0)[0]), "other layers, other keys"
+
+
 def test_probabilities_of_growing_and_dilated_windows_in_float64():
     method = LONGFORMER(window=4, n_global=2, widths="growing", dilation=2)
     for one, mass in watched(tiny("qwen3"), method, token_ids(1, 30)):
