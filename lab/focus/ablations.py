@@ -14,7 +14,7 @@ from analysis.studies.stored.runner import Runnable, Setting, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, chance_arms, phase_2, plain
 from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, dense_part, equal_pairs_window, named_arms, pairs_share, pooled_reads
-from lab.harness.telling import counted, distinct
+from lab.harness.telling import counted, distinct, portion
 
 FACTORS: dict[str, tuple] = {
     "groups": (2, 4, 8, 16, 32),
@@ -48,6 +48,10 @@ CONTROLS = {
 }
 UNEVEN = " Random groups are of even sizes here and read fewer pairs wherever the groups are uneven."
 Cell = tuple[str, float | str]  # factor, value
+# Every factor shares a cell with the others.
+CELLS = sum(map(len, FACTORS.values())) - len(FACTORS) + 1
+# Of one processor, for a step of both phases of a cell and what is read of it: the default one took 36 minutes.
+HOURS = 0.6 / 600
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,8 @@ class Ablations(Training):
         if wide := sorted({row["window"] for row in rows if row["window"] >= length}):
             note = f"A window of {', '.join(map(str, wide))} holds all {length:,} tokens, so this is full attention"
             notes.append(f"{note}: nothing is left to the groups.")
-        summary = presented("ablations", f"{sentence}{scope_of_claim(protocol['seeds'])}", _panels(rows), *notes)
+        sentence += scope_of_claim(protocol["seeds"]) + portion(len(trained), CELLS, "cells", HOURS * protocol["steps"])
+        summary = presented("ablations", sentence, _panels(rows), *notes)
         return of_row(summary, rows[0])
 
 

@@ -25,6 +25,7 @@ from analysis.studies.text.held_out import chosen
 from analysis.training.focus import finetune, train_router
 from analysis.training.run import PROBED
 from analysis.training.settings import RouterTraining
+from lab.harness.telling import portion
 
 TUNED = "balance loss tuned"
 # Name -> what differs.
@@ -120,8 +121,11 @@ class Dominance(Training):
                 parts.append(f"{row['row']}: {row['worst_1']:.1%} and {row['worst_2']:.1%}, {fate}")
         lead = f"Largest group of the worst layer after phase 1 and 2, of the tokens (even: {numbers['even']:.1%}): "
         sentence = f"{lead}{'; '.join(parts) or 'neither softmax nor Sinkhorn is among these rows'}."
+        done = [row.get("seeds", protocol["seeds"]) for row in numbers["rows"]]
+        hours = protocol.get("seconds", 0) / 3600 / sum(done)
         note = f"One look at the groups reads {PROBED * protocol['window']:,} training tokens."
-        return presented("dominance", f"{sentence}{scope_of_claim(protocol['seeds'])}", None, note)
+        sentence += scope_of_claim(protocol["seeds"]) + portion(len(done), len(ROWS), "rows", hours)
+        return presented("dominance", sentence, None, note)
 
 
 def _train_both(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:

@@ -50,6 +50,15 @@ def counted(rows: Sequence[Row], what: str, controls: Mapping[str, str], unit: s
     return f"Of {len(corrected)} {what}, {'; '.join(parts)}.{multiplicity_note(corrected, *controls)}"
 
 
+def portion(done: int, grid: int, what: str, hours: float) -> str:
+    """Of a grid that is stored in part: how much of it there is, and how long the rest takes, at so many hours of one
+    processor for each. Nothing of a whole one."""
+    if done >= grid:
+        return ""
+    rest = hours * (grid - done)
+    return f" Of the {grid} {what} {done} are measured; the others would take one processor about {rest:.1f} hours."
+
+
 def _one_family(rows: Sequence[Row], controls: Mapping[str, str]) -> list[Row]:
     """The rows, corrected by Holm for all their comparisons; those that were corrected in a larger family stay."""
     corrected = any(f"{key}_holm" in row for row in rows for key in controls)

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 TEXT = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
 CELLS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")]
-NAMES = ("row", "what", "status", "where", "size", "note")
+NAMES = ("row", "what", "status", "where", "size", "hours", "note")
 ROWS = [dict(zip(NAMES, cells, strict=True)) for cells in CELLS if cells[0] != "row"]
 STATES = ("full", "toy", "partial", "missing", "wrong")
 # Number in a size -> what the protocol of a study calls it.
@@ -40,6 +40,7 @@ def test_what_a_row_names_is_there(row):
         assert stored and row["size"], "a toy row says its size"
     else:
         assert not row["size"] and (row["note"] or row["status"] == "full")
+    assert bool(row["hours"]) == (row["status"] in ("toy", "partial")), "what it would take"
     for pattern, name in SIZES.items():
         for number in re.findall(pattern, row["size"]):
             # An adapted model trains an eighth of the steps.

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from analysis.places import CACHE
-from lab.harness.telling import concluded, counted, lines_of
+from lab.harness.telling import concluded, counted, lines_of, portion
 
 STORED = {path.stem: json.loads(path.read_text()) for path in (CACHE / "demo" / "studies").glob("*.json")}
 
@@ -75,3 +75,10 @@ def test_the_companions_caps_pass_by_limits_on_texts_that_chose_nothing():
     assert {one["verdict"] for one in rows if one["units"] < 5} == {"too few documents to judge"}
     passed = [one for one in rows if one["verdict"] == "passes"]
     assert all(one["upper"] < 0.01 and one["worst_bin_upper"] < 0.02 for one in passed)
+
+
+def test_a_grid_that_is_stored_in_part_says_so_with_the_hours_of_the_rest():
+    assert portion(3, 12, "cells", 0.6).split() == (
+        "Of the 12 cells 3 are measured; the others would take one processor about 5.4 hours.".split()
+    )
+    assert portion(12, 12, "cells", 0.6) == ""
