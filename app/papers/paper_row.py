@@ -27,7 +27,7 @@ HERE = {
 def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
     """The row, its state, the reason, what is printed and measured, the button; folded how it was made."""
     paper, table, row = key
-    reference, (icon, colour) = beside()[key], paper_words.LOOK[state]
+    reference, (icon, colour, _) = beside()[key], paper_words.LOOK[state]
     st.header(f"{paper_words.SHORT[paper]}, {table}: {widgets.plain(row)}", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.badge(

@@ -5,6 +5,7 @@ from typing import Any
 from analysis.claims import signed
 from analysis.papers.cells import Cell
 from analysis.papers.ours import ALIKE, CANNOT_HOLD, DAMAGED, MEASURED, NOT_MEASURED, RELATED, Reading
+from app.ui.charts import GROUPS, RANDOM
 
 SHORT = {  # what a reader calls a paper
     "focus": "Focus",
@@ -13,13 +14,13 @@ SHORT = {  # what a reader calls a paper
     "gwr_linear_routing": "GWR Linear",
     "focal_summary_zh": "Focal summary (Chinese)",
 }
-LOOK: dict[str, tuple[str, Any]] = {  # state -> icon and colour of its badge
-    MEASURED: (":material/check:", "green"),
-    ALIKE: (":material/check:", "blue"),
-    RELATED: (":material/compare_arrows:", "blue"),
-    NOT_MEASURED: (":material/hourglass_empty:", "gray"),
-    CANNOT_HOLD: (":material/block:", "orange"),
-    DAMAGED: (":material/broken_image:", "gray"),
+LOOK: dict[str, tuple[str, Any, str]] = {  # state -> icon and colour of its badge, colour of its bars
+    MEASURED: (":material/check:", "green", GROUPS[2]),
+    ALIKE: (":material/check:", "blue", GROUPS[4]),
+    RELATED: (":material/compare_arrows:", "blue", GROUPS[0]),
+    NOT_MEASURED: (":material/hourglass_empty:", "gray", RANDOM),
+    CANNOT_HOLD: (":material/block:", "orange", GROUPS[1]),
+    DAMAGED: (":material/broken_image:", "gray", GROUPS[3]),
 }
 # Units that stand at their number without a space.
 ATTACHED = ("%", "K", "M", "B", "x")

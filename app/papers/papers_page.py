@@ -24,18 +24,10 @@ from app.papers import paper_row, paper_words
 from app.papers.lookup import Lookup
 from app.selection import state
 from app.ui import painted, plots, screen, tables, widgets
-from app.ui.charts import GROUPS, RANDOM, bars, figure
+from app.ui.charts import bars, figure
 from app.ui.tabs import drawer
 
 EVERY = "all"
-COLOURS = {
-    MEASURED: GROUPS[2],
-    ALIKE: GROUPS[4],
-    RELATED: GROUPS[0],
-    NOT_MEASURED: RANDOM,
-    CANNOT_HOLD: GROUPS[1],
-    DAMAGED: GROUPS[3],
-}
 COLUMNS = {
     "table": tables.Column("table"),
     "row": tables.Column("row", wrap=True),
@@ -75,7 +67,7 @@ def overview(rows: States) -> None:
     names = [paper_words.SHORT[paper] for paper in papers]
     sizes = {name: [counts[paper, name] for paper in papers] for name in STATES}
     data = [
-        bars(name, size, names, COLOURS[name], f"%{{y}}, {name}: %{{x}} rows", orientation="h")
+        bars(name, size, names, paper_words.LOOK[name][2], f"%{{y}}, {name}: %{{x}} rows", orientation="h")
         for name, size in sizes.items()
     ]
     drawn = figure(data, "printed rows", "", height=270, barmode="stack")

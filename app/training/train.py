@@ -94,7 +94,6 @@ def _button(request: TrainRouter, stored: Run | None) -> None:
         smaller=lambda: training_requests.smaller(request),
         type="secondary" if stored else "primary",
     )
-    router = cached.router_name(request.spelled)
 
 
 # --- what there is ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -280,13 +280,21 @@ class ArmStudy(Seeds, Windows):
     tokens_per_step: int = option(2048, "tokens in one step of each training")
     rows: str | None = option(None, "only these rows, separated by commas (default: all)")
 
-    def arms(self) -> list[Arm]:
-        """The arms that `rows` names. Errors: BadSetting."""
+    # Words of `rows` where none are named.
+    usual: ClassVar[tuple[str, ...]] = ()
+
+    def named(self, word: str) -> list[Arm]:
+        """The arms of a word of `rows`. Errors: BadSetting."""
         raise NotImplementedError
+
+    def arms(self) -> list[Arm]:
+        """The arms that `rows` names, each once. Errors: BadSetting."""
+        words = [word.strip() for word in self.rows.split(",")] if self.rows else self.usual
+        return list({arm.key: arm for word in words for arm in self.named(word)}.values())
 
     def checked(self, arms: list[Arm]) -> list[Arm]:
         """Those that are stored to be tried again without the corpus."""
-        raise NotImplementedError
+        return arms[:2]
 
     def numbers(self, trained: dict[Arm, Pooled]) -> dict:
         """What is stored of trained arms."""

@@ -25,19 +25,13 @@ class FocalLimits(ArmStudy):
     name = "focal-limits"
     tables = ("rows", "curves")
 
-    def arms(self) -> list[Arm]:
-        usual = ["dense", *(f"{low}-{HIGHEST[0]:g}" for low in LOWEST), f"{USUAL}-{HIGHEST[1]:g}"]
-        arms = {}
-        for word in [word.strip() for word in self.rows.split(",")] if self.rows else usual:
-            limits = re.fullmatch(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)", word)
-            if word != "dense" and limits is None:
-                raise BadSetting(f"There is no row {word[:40]!r}: the rows are dense and limits such as 5-10.")
-            arm = Arm(f"tau {word}", limits=(float(limits[1]), float(limits[2]))) if limits else Arm("dense")
-            arms[arm.key] = arm
-        return list(arms.values())
+    usual = ("dense", *(f"{low}-{HIGHEST[0]:g}" for low in LOWEST), f"{USUAL}-{HIGHEST[1]:g}")
 
-    def checked(self, arms: list[Arm]) -> list[Arm]:
-        return arms[:2]
+    def named(self, word: str) -> list[Arm]:
+        limits = re.fullmatch(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)", word)
+        if word != "dense" and limits is None:
+            raise BadSetting(f"There is no row {word[:40]!r}: the rows are dense and limits such as 5-10.")
+        return [Arm(f"tau {word}", limits=(float(limits[1]), float(limits[2]))) if limits else Arm("dense")]
 
     def numbers(self, trained: dict[Arm, Pooled]) -> dict:
         return {"rows": rows.of_arms(trained), "curves": rows.plain_curves(trained)}

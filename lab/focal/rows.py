@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from analysis.metrics.intervals import DOCUMENTS
+from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored import panels
 from analysis.studies.stored.comparisons import Row, difference, lowest_highest
 from analysis.studies.stored.panels import of_rows, panel
@@ -29,6 +31,19 @@ def of_arms(trained: dict[Arm, Pooled]) -> list[Row]:
         compared = difference(AGAINST, means, (dense or pooled).means(), pooled.documents)
         rows.append(row | (compared if dense else dict.fromkeys(compared)))
     return rows
+
+
+def selected(trained: dict[Arm, Pooled]) -> list[Row]:
+    """The constant temperature that some of the documents choose, against dense training on the others, which are as
+    many as an interval needs: `arm against_dense`. No row where none was trained, or without dense training."""
+    plain = [pooled for pooled in trained.values() if pooled.arm.norm and not (pooled.arm.limits or pooled.arm.further)]
+    dense, constant = ([one for one in plain if (one.arm.t == 1) == is_dense] for is_dense in (True, False))
+    if not (dense and constant):
+        return []
+    reports = two_sides(dense[0].documents, DOCUMENTS)
+    best = min(constant, key=lambda one: float(one.means()[:, ~reports].mean()))
+    losses, control = (one.means()[:, reports] for one in (best, dense[0]))
+    return [{"arm": best.arm.name} | difference(AGAINST, losses, control, dense[0].documents[reports])]
 
 
 def columns(*more: dict) -> list[dict]:

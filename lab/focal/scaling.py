@@ -37,9 +37,6 @@ class FocalScaling(ArmStudy):
             places += [(WIDTH, self.length // 2), (WIDTH, 2 * self.length)]
         return [Arm(way, width=width, context=size, **more) for width, size in places for way, more in WAYS.items()]
 
-    def checked(self, arms: list[Arm]) -> list[Arm]:
-        return arms[:2]
-
     def numbers(self, trained: dict[Arm, Pooled]) -> dict:
         """`points` at each share of the tokens, and what dense training needs for the same loss in `parameters` and
         `tokens`."""

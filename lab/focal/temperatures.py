@@ -38,14 +38,10 @@ class FocalTemperatures(ArmStudy):
     name = "focal-temperatures"
     tables = ("rows", "curves")
 
-    def arms(self) -> list[Arm]:
-        usual = ["dense", *CONSTANT, "learned", "literal", "adapted", "plain"]
-        words = [word.strip() for word in self.rows.split(",")] if self.rows else usual
-        arms = {}
-        for word in words:
-            for arm in ARMS.get(word) or [constant(word)]:
-                arms[arm.key] = arm
-        return list(arms.values())
+    usual = ("dense", *CONSTANT, "learned", "literal", "adapted", "plain")
+
+    def named(self, word: str) -> list[Arm]:
+        return ARMS.get(word) or [constant(word)]
 
     def checked(self, arms: list[Arm]) -> list[Arm]:
         return [arm for arm in arms if arm.t in (1, BEST) and not arm.further] or arms[:1]
@@ -56,7 +52,8 @@ class FocalTemperatures(ArmStudy):
             for seed, part in enumerate(pooled.parts if arm.limits else ()):
                 for layer, value in enumerate(part["temperature"]):
                     layers.append({"arm": arm.name, "seed": seed, "layer": layer, "temperature": value})
-        return {"rows": rows.of_arms(trained), "curves": rows.plain_curves(trained), "layers": layers}
+        table = {"rows": rows.of_arms(trained), "selected": rows.selected(trained)}
+        return table | {"curves": rows.plain_curves(trained), "layers": layers}
 
     @staticmethod
     def shown(numbers: dict) -> dict:
@@ -66,6 +63,9 @@ class FocalTemperatures(ArmStudy):
         if compared:
             lead = "Held-out loss against the same training without a temperature: "
             sentence = concluded(lead, compared, {rows.AGAINST: ""}, "{arm}", protocol["seeds"], "model")
+            if chosen := numbers.get("selected"):
+                lead = " Of the constant ones other documents choose "
+                sentence += concluded(lead, chosen, {rows.AGAINST: ""}, "{arm}")
         charts = [*_panels(table, numbers["layers"]), *rows.curves_panel(table, numbers["curves"])]
         summary = presented("focal-temperatures", sentence, charts, interval_caveat(protocol))
         return summary | {"columns": rows.columns()}

@@ -8,7 +8,7 @@ import pytest
 from analysis.claims import Comparison
 from lab.focal.arms import WIDTH, Arm
 from lab.focal.limits import FocalLimits
-from lab.focal.rows import AGAINST, against, of_arms
+from lab.focal.rows import AGAINST, against, of_arms, selected
 from lab.focal.scaling import FocalScaling, reached
 from lab.focal.temperatures import FocalTemperatures
 from tests.made.focal import WINDOWS, concluded, pooled, several
@@ -58,6 +58,19 @@ def test_seeds_that_disagree_decide_nothing():
     row = of_arms({dense: pooled(dense, 3.0), sharp.arm: sharp})[1]
     assert row["against_dense_lowest"] < row["against_dense"] < 0 < row["against_dense_highest"] and direction(row) == 0
     assert row["against_dense_high"] > 0, "over texts alone it would be sure"
+
+
+def test_a_temperature_is_chosen_on_some_documents_and_reported_on_the_others():
+    """Of 8 documents the first 3 choose t 0.3, which is best there, and on the last 5 it is 0.2 nats above dense."""
+    arms = several({Arm("dense"): 3.0, Arm("t 0.3", t=0.3): 2.9, Arm("t 0.4", t=0.4): 3.1, Arm("t 0.5", t=0.5): 2.95})
+    for name, more in (("t 0.3", 0.3), ("t 0.4", -0.5)):
+        for part in next(one for one in arms.values() if one.arm.name == name).parts:
+            means = part["checkpoints"][-1]["means"]
+            part["checkpoints"][-1]["means"] = means[:6] + [loss + more for loss in means[6:]]
+    (row,) = selected(arms)
+    assert row["arm"] == "t 0.3" and row["against_dense"] == pytest.approx(0.2) and direction(row) == 1
+    assert "other documents choose t 0.3: higher" in whole(concluded(FocalTemperatures(), arms))["sentence"]
+    assert selected(several({Arm("t 0.4", t=0.4): 3.0})) == selected(several({Arm("dense"): 3.0})) == []
 
 
 def test_literal_means_are_also_read_without_the_future():
