@@ -248,7 +248,7 @@ def build(stamp: dict[str, str], names: tuple[str, ...], pin: str | None) -> Non
 
 def compile_kernels(env: Path) -> None:
     """Build the programs in C++ now, so that the first text does not wait for them; none without a compiler."""
-    command = [str(interpreter(env)), "-c", "from analysis.kernels.library import library; library()"]
+    command = [str(interpreter(env)), "-c", "from analysis.kernels.native import library; library()"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(command, cwd=str(ROOT), capture_output=True, timeout=120)
 

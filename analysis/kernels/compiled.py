@@ -8,15 +8,15 @@ softmax carried from block to block in float32, no merge. A thread takes a head;
 wait for nobody.
 """
 
-import functools
-from collections.abc import Callable
-from ctypes import POINTER, Structure, byref, c_float, c_int, c_long, c_void_p
+from ctypes import POINTER, Structure, byref, c_float, c_long, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from .library import library, of_heads
+from . import native
 from .members import bit_sets
+from .native import of_heads
 from .parts import part
 
 # A bit each, and a sign.
@@ -37,6 +37,9 @@ class Call(Structure):
         *((name, c_long) for name in ("texts", "heads", "repeat", "length", "size", "groups", "window", "sinks")),
         ("scale", c_float),
     ]
+
+
+programs = partial(native.programs, "grouped", POINTER(Call), c_long, c_long, c_long)
 
 
 def runs(dtype: torch.dtype, groups: int, head_dim: int) -> bool:
@@ -82,17 +85,3 @@ def groups(
             if program(byref(call), first, last, threads):
                 raise MemoryError("Grouped attention was refused memory.")
     return out, lse
-
-
-@functools.cache
-def programs() -> dict[torch.dtype, Callable]:
-    """Type -> the function of `compiled.cpp` for it; {} where nothing can be built."""
-    built = library()
-    if built is None:
-        return {}
-    by_dtype = {torch.float32: built.grouped_single}
-    if hasattr(built, "tiles") and built.tiles() == 0:
-        by_dtype[torch.bfloat16] = built.grouped_half
-    for program in by_dtype.values():
-        program.argtypes, program.restype = (POINTER(Call), c_long, c_long, c_long), c_int
-    return {**by_dtype}

@@ -1,7 +1,9 @@
-"""Keys and values of a layer whose query heads drop keys for good while a text grows: what `evict.Cache` masks is here
-no longer held.
+"""Keys that leave the cache for good: which keys of each head are still there, token by token; and keys and values that
+are held of them.
 
-Query heads that share a key-value head may hold different keys: its key leaves when none of them holds it any more.
+Heavy hitters and a recent half (Zhang et al., 2023, H2O): when a head holds more keys than it may, the one of least
+attention so far leaves, the newest half of the places being safe. What left never comes back. Query heads that share a
+key-value head may hold different keys: its key leaves the memory when none of them holds it any more.
 """
 
 from typing import Any
@@ -11,13 +13,96 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from .evict import Cache, join
+from .pool import each
+
+
+class Heads:
+    """What each head of one layer still holds of texts that grow: places in the text and the attention they got."""
+
+    def __init__(self, batch: int, heads: int):
+        self.count = np.zeros((batch, heads), np.int64)
+        self.places: np.ndarray = np.zeros((batch, heads, 0), np.int64)
+        self.mass: np.ndarray = np.zeros((batch, heads, 0))
+
+    def widen(self, room: int) -> None:
+        """Have place for `room` keys of every head."""
+        if (missing := room - self.places.shape[-1]) > 0:
+            more = ((0, 0), (0, 0), (0, missing))
+            self.places, self.mass = np.pad(self.places, more), np.pad(self.mass, more)
+
+    def follow(self, scores: Tensor, visible: Tensor, first_row: int, first_column: int, room: list[int]) -> Tensor:
+        """Queries come in one after the other and read: bool [B, H, n, Tk], which keys their heads hold then.
+
+        scores [B, H, n, Tk] of the queries at places first_row .. and the keys at places first_column ..; visible bool,
+        broadcastable to it; room: the most keys each head holds [H].
+        """
+        self.widen(min(max(room), first_row + scores.shape[2]) + 1)
+        score_rows, visible_rows = (x.cpu().numpy() for x in (scores.float(), visible.expand(scores.shape)))
+        keep = np.zeros(scores.shape, bool)
+
+        def one(head: tuple[int, int]) -> None:
+            rows, state = (score_rows[head], visible_rows[head]), (self.places[head], self.mass[head])
+            most = room[head[1]]
+            self.count[head] = _follow(*rows, first_row, first_column, most, *state, self.count[head], keep[head])
+
+        each(one, list(np.ndindex(*scores.shape[:2])))
+        return torch.from_numpy(keep).to(scores.device)
+
+
+@njit(nogil=True, cache=True)
+def join(query: int, room: int, places: np.ndarray, mass: np.ndarray, count: int) -> int:
+    """A new key of a head that holds `count`: where there is no more room, the key with the least attention so far
+    leaves. The newest half is safe; of equals the earliest leaves. -> how many it holds then."""
+    if count == room:
+        weakest = -1
+        for i in range(count):
+            if places[i] <= query - (room + 1) // 2 and (weakest < 0 or mass[i] < mass[weakest]):
+                weakest = i
+        for i in range(weakest, count - 1):
+            places[i], mass[i] = places[i + 1], mass[i + 1]
+        count -= 1
+    places[count], mass[count] = query, 0.0
+    return count + 1
+
+
+@njit(nogil=True, cache=True)
+def _follow(
+    scores: np.ndarray,
+    visible: np.ndarray,
+    first_row: int,
+    first_column: int,
+    room: int,
+    places: np.ndarray,
+    mass: np.ndarray,
+    count: int,
+    keep: np.ndarray,
+) -> Any:
+    """One head: `places` rising with their `mass`, the first `count` of them held; returns the new count."""
+    for row in range(len(scores)):
+        query = first_row + row
+        left = 0
+        for i in range(count):
+            if places[i] >= first_column and visible[row, places[i] - first_column]:
+                places[left], mass[left] = places[i], mass[i]
+                left += 1
+        count = left
+        if visible[row, query - first_column]:
+            count = join(query, room, places, mass, count)
+        largest, total = -np.inf, 0.0
+        for i in range(count):
+            largest = max(largest, scores[row, places[i] - first_column])
+        for i in range(count):
+            total += np.exp(scores[row, places[i] - first_column] - largest)
+        for i in range(count):
+            mass[i] += np.exp(scores[row, places[i] - first_column] - largest) / total
+            keep[row, places[i] - first_column] = True
+    return count
 
 
 class Evicted:
     """The keys and values that some query head still holds of texts, and the tokens after them."""
 
-    def __init__(self, keys: Tensor, values: Tensor, cache: Cache, room: list[int]):
+    def __init__(self, keys: Tensor, values: Tensor, cache: Heads, room: list[int]):
         """Copies of keys and values [B, G, T, D] what the heads of `cache` hold; each may hold `room` [H] of them."""
         self.cache, self.room, self.length = cache, room, keys.shape[2]
         self.shape, self.size = keys.shape[:2], keys.shape[3] + values.shape[3]
@@ -61,9 +146,7 @@ class Evicted:
         """The weights [n] of a query on what is held, those of keys that its head dropped 0."""
         cache, row = self.cache, (text, head)
         room = self.room[head]
-        if (missing := min(room, place + 1) + 1 - cache.places.shape[-1]) > 0:
-            more = ((0, 0), (0, 0), (0, missing))
-            cache.places, cache.mass = np.pad(cache.places, more), np.pad(cache.mass, more)
+        cache.widen(min(room, place + 1) + 1)
         weights = np.zeros(len(scores), np.float32)
         state = cache.places[row], cache.mass[row], cache.count[row]
         of_group = self.places[text, head // (len(self.room) // self.shape[1])]

@@ -13,11 +13,10 @@ from torch import Tensor
 from ..errors import BadSetting
 from . import compiled, gpu, packed, reference
 from .dense import HALVES
-from .host import on_host
 from .members import MOST_GROUPS, causal_pairs, kept_pairs
 from .merge import read_sinks, with_sink_logits
 from .parts import part
-from .pool import accelerated
+from .pool import accelerated, on_host
 
 BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
 # Where torch's kernels run.

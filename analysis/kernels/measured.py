@@ -6,17 +6,16 @@ processors that multiply tiles of it (AMX), in tiles with sums of float32; one p
 cache; then its values.
 """
 
-import functools
-from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_long, c_void_p
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .library import library
+from . import native
 from .rank import SLACK
 
 # The numbers of a row, and the bins of distance.
@@ -37,6 +36,9 @@ class _Layer(Structure):
         ("asked", _Asked),
         ("scale", c_float),
     ]
+
+
+programs = partial(native.programs, "measured", POINTER(_Layer), c_long)
 
 
 @dataclass(frozen=True)
@@ -139,24 +141,9 @@ def sharpness(scores: np.ndarray, start: int, entropy: np.ndarray, largest: np.n
     built.measured_sharpness(scores.ctypes.data, *scores.shape, start, entropy.ctypes.data, largest.ctypes.data)
 
 
-@functools.cache
-def programs() -> dict[torch.dtype, Callable]:
-    """Type -> the function of `measured.cpp` for a layer; {} where nothing can be built."""
-    built = _built()
-    if built is None:
-        return {}
-    by_dtype = {torch.float32: built.measured_single}
-    if hasattr(built, "tiles") and built.tiles() == 0:
-        by_dtype[torch.bfloat16] = built.measured_half
-    for program in by_dtype.values():
-        program.argtypes, program.restype = (POINTER(_Layer), c_long), c_int
-    return {**by_dtype}
-
-
-@functools.cache
 def _built() -> Any:
     """The library, told what its functions take; None where nothing can be built."""
-    built = library()
+    built = native.library()
     if built is not None:
         numbers = c_long, c_long, c_long
         facts = POINTER(_Asked), c_long, c_void_p, c_void_p

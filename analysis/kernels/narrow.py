@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import narrow_step
 from .bits import Directions, Floats, Format, Steps
 from .decode import Growing
-from .host import on_host
-from .ragged import Ragged
+from .one_query import Packed, attend_packed
+from .pool import on_host
+from .ragged import Ragged, causal, weighed
+from .scoring import Scoring
 
 # New tokens that are packed at once.
 BLOCK = 128
@@ -117,9 +118,9 @@ class _Side:
             yield self.format.decode(parts, self.size)
         yield self.tail.rows.float()
 
-    def for_step(self) -> narrow_step.Side:
-        """As a compiled step reads it."""
-        return narrow_step.side(self.format, [part.rows for part in self.parts], self.tail.rows)
+    def as_packed(self) -> Packed:
+        """As one query reads it."""
+        return Packed(self.format, [part.rows for part in self.parts], self.tail.rows)
 
     @property
     def buffers(self) -> list[Growing]:
@@ -128,7 +129,7 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Stack:
+class _PackedHeads:
     """Heads of texts times key-value heads that `kept` as many keys of the prompt; None: all."""
 
     heads: list[int] | None
@@ -141,26 +142,15 @@ class _Stack:
         """All that it stores."""
         return [*self.keys.buffers, *self.values.buffers]
 
-    def attend(self, query: Tensor, scale: float, sinks: Tensor | None) -> Tensor:
+    def attend(self, query: Tensor, scoring: Scoring, sinks: Tensor | None) -> Tensor:
         """What the last n tokens read, themselves causally: query [S, H / G, n, D] -> the same."""
-        if query.shape[2] == 1 and narrow_step.compiled(query):
-            return narrow_step.attend(
-                query, self.keys.for_step(), self.values.for_step(), self.keys.format, scale, sinks
-            )
-        query = query.float()
-        scores = torch.cat([query @ rows[:, None].mT for rows in self.keys.blocks()], -1) * scale
-        length, total = query.shape[2], scores.shape[-1]
-        if length > 1:
-            future = torch.ones(length, total, dtype=torch.bool, device=query.device).triu(total - length + 1)
-            scores = scores.masked_fill(future, -torch.inf)
-        if sinks is not None:
-            scores = torch.cat([scores, sinks.to(scores)[..., None, None].expand(-1, -1, length, 1)], -1)
-        weights = scores.softmax(-1)
-        out, start = torch.zeros_like(query), 0
-        for rows in self.values.blocks():
-            out += weights[..., start : start + rows.shape[1]] @ rows[:, None]
-            start += rows.shape[1]
-        return out
+        if query.shape[2] == 1 and scoring.softcap is None:
+            read = attend_packed(query, self.keys.as_packed(), self.values.as_packed(), scoring.factor, sinks)
+            if read is not None:
+                return read
+        blocks = list(self.keys.blocks())
+        mask = causal(query, sum(rows.shape[1] for rows in blocks))
+        return weighed(query, blocks, self.values.blocks(), mask, scoring, sinks)
 
 
 def _of(rows: Tensor, heads: list[int] | None) -> Tensor:
@@ -173,10 +163,10 @@ class Narrow(Ragged):
 
     def __init__(self, keys: Tensor, values: Tensor, kept: Tensor, storage: Storage):
         """Copies of keys and values [B, G, T, D] what `kept` bool [B, G, T] says."""
-        self.kept, self.storage = kept, storage
-        self.length = self._begun = kept.shape[2]
+        self._begin(kept, kept.shape[2])
+        self.storage = storage
         self._coming: tuple[Tensor, Tensor] | None = None
-        self._narrow: list[_Stack] = []
+        self._narrow: list[_PackedHeads] = []
         counts = on_host(kept.sum(-1).flatten(), "kept keys of heads")
         # what is kept comes first, in its order
         order = kept.flatten(0, 1).byte().argsort(dim=-1, descending=True, stable=True)
@@ -187,32 +177,31 @@ class Narrow(Ragged):
             packed = storage.packed(count)
             of_keys = _Side(_of(keys.flatten(0, 1), some), places, storage.keys, packed[0])
             of_values = _Side(_of(values.flatten(0, 1), some), places, storage.values, packed[1])
-            self._narrow.append(_Stack(some, count, of_keys, of_values))
+            self._narrow.append(_PackedHeads(some, count, of_keys, of_values))
 
     def put(self, keys: Tensor, values: Tensor) -> None:
         """New tokens come, keys and values [B, G, n, D]; `attend` takes them in."""
         self._coming = keys.flatten(0, 1), values.flatten(0, 1)
         self.length += keys.shape[2]
 
-    def attend(self, query: Tensor, scale: float, sink_logits: Tensor | None = None) -> Tensor:
-        """What the tokens that came read, themselves causally, beside the learned sinks [H]: query [B, H, n, D] ->
-        [B, H, n, D]."""
+    def attend(
+        self, query: Tensor, scale: float, sink_logits: Tensor | None = None, softcap: float | None = None
+    ) -> Tensor:
+        """What the tokens that came read, as in `Ragged`."""
         assert self._coming is not None, "put gave the tokens"
         (keys, values), self._coming = self._coming, None
-        batch, _, count, _ = query.shape
-        grouped = query.unflatten(1, (self.kept.shape[1], -1)).flatten(0, 1)  # [B G, H / G, n, D]
-        out, sinks = torch.empty_like(grouped), None
-        if sink_logits is not None:
-            sinks = sink_logits.unflatten(0, (self.kept.shape[1], -1)).repeat(batch, 1)  # [B G, H / G]
+        count, scoring = query.shape[2], Scoring(scale, softcap)
+        grouped, sinks = self._by_head(query, sink_logits)
+        out = torch.empty_like(grouped)
         # tokens between which nothing is packed read together
-        after, start = self.length - count - self.kept.shape[2], 0
+        after, start = self.length - count - self._begun, 0
         while start < count:
             end = min(count, start + BLOCK - (after + start) % BLOCK)
             for stack in self._narrow:
                 stack.keys.tail.put(_of(keys, stack.heads)[:, start:end])
                 stack.values.tail.put(_of(values, stack.heads)[:, start:end])
                 of_stack = None if sinks is None else _of(sinks, stack.heads)
-                read = stack.attend(_of(grouped, stack.heads)[:, :, start:end], scale, of_stack).to(out)
+                read = stack.attend(_of(grouped, stack.heads)[:, :, start:end], scoring, of_stack).to(out)
                 for place, head in enumerate(stack.heads or ()):
                     out[head, :, start:end] = read[place]
                 if stack.heads is None:
@@ -222,7 +211,7 @@ class Narrow(Ragged):
                     stack.keys.advance(packed[0])
                     stack.values.advance(packed[1])
             start = end
-        return out.unflatten(0, (batch, -1)).reshape(query.shape)
+        return out.view(query.shape)
 
     @property
     def nbytes(self) -> int:

@@ -1,23 +1,26 @@
-"""One query over buffers of keys and values: by `one_query.cpp` where a C++ compiler is at hand, else by torch.
+"""One query over buffers of keys and values: by `one_query.cpp` where a C++ compiler is at hand, else by torch; over
+packed ones by `narrow.cpp`.
 
 A step of generation calls attention once a layer for one token, so what counts is the bytes read and the number of
 calls: the program is one call, without the temporaries of torch's.
 """
 
-import functools
-from collections.abc import Callable, Sequence
-from ctypes import POINTER, Structure, byref, c_float, c_int, c_int64, c_long, c_void_p
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, byref, c_float, c_int64, c_long, c_void_p
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .library import library, of_heads
+from . import native
+from .bits import Directions, Format, Steps, lloyd_max, rotation
+from .native import ALONE, of_heads
 from .pool import accelerated
 from .scoring import softmax
 
-# Bytes that a thread reads before another is worth making.
-ALONE = 1 << 20
+# Kinds of rows of `narrow.cpp`.
+STEPS, COLUMNS, FLOATS, DIRECTIONS = range(4)
 
 
 class Read(NamedTuple):
@@ -46,8 +49,11 @@ class _Query(Structure):
     ]
 
 
+programs = partial(native.programs, "one_query", POINTER(_Query), POINTER(_Part), c_long, c_long)
+
+
 def compiled(q: Tensor) -> bool:
-    """Whether the program takes this query: float32 or bfloat16 on the CPU, and a compiler that built it."""
+    """Whether the programs take this query: float32 or bfloat16 on the CPU, and a compiler that built it."""
     return not accelerated(q) and not torch.is_grad_enabled() and q.dtype in programs()
 
 
@@ -96,13 +102,73 @@ def _part(read: Read) -> _Part:
     return _Part(*(x.data_ptr() for x in read[:3]), keys.shape[2], *strides, of_head, sets.itemsize, skip)
 
 
-@functools.cache
-def programs() -> dict[torch.dtype, Callable]:
-    """Type -> the function of `one_query.cpp` for it; {} where nothing can be built."""
-    built = library()
-    if built is None:
-        return {}
-    by_dtype = {torch.float32: built.one_query_single, torch.bfloat16: built.one_query_half}
-    for program in by_dtype.values():
-        program.argtypes, program.restype = (POINTER(_Query), POINTER(_Part), c_long, c_long), c_int
-    return {**by_dtype}
+class Packed(NamedTuple):
+    """The keys or the values of some heads: how their first rows are packed, the parts [S, n, ...] of those, and the
+    rows [S, m, D] behind them as they are."""
+
+    format: Format
+    parts: Sequence[Tensor]
+    tail: Tensor
+
+
+class _Side(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("codes", "steps", "lows", "levels", "tail")),
+        *((name, c_long) for name in ("kind", "bits", "group", "packed", "bytes", "code_head", "step_head")),
+        *((name, c_long) for name in ("tail_rows", "tail_head")),
+    ]
+
+
+class _Asked(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("q", "turned", "out", "sink_logits")),
+        *((name, c_long) for name in ("heads", "repeat", "size")),
+        ("scale", c_float),
+    ]
+
+
+_narrow = partial(native.programs, "narrow", POINTER(_Asked), POINTER(_Side), POINTER(_Side), c_long)
+
+
+def attend_packed(q: Tensor, keys: Packed, values: Packed, scale: float, sinks: Tensor | None) -> Tensor | None:
+    """q [S, H / G, 1, D] over packed keys and values, beside learned sinks [S, H / G] -> as q; None where no program
+    takes this query. Errors: MemoryError."""
+    if not compiled(q):
+        return None
+    heads, repeat, _, size = q.shape
+    q, learned = q.contiguous(), of_heads(sinks)
+    turned = q.float() @ _rotation(size) if isinstance(keys.format, Directions) else None
+    out = torch.empty_like(q)
+    addresses = (None if x is None else x.data_ptr() for x in (q, turned, out, learned))
+    asked = _Asked(*addresses, heads * repeat, repeat, size, scale)
+    bytes_read = sum(part.nbytes for side in (keys, values) for part in (*side.parts[:1], side.tail))
+    threads = max(1, min(torch.get_num_threads(), heads, bytes_read // ALONE))
+    if _narrow()[q.dtype](byref(asked), byref(_side(keys)), byref(_side(values)), threads):
+        raise MemoryError("A step of attention was refused memory.")
+    return out
+
+
+def _side(packed: Packed) -> _Side:
+    stored_as, parts, tail = packed
+    kind, bits, group, levels = FLOATS, 8, 1, None
+    if isinstance(stored_as, Steps):
+        kind, bits, group = (COLUMNS if stored_as.by_column else STEPS), stored_as.bits, stored_as.group
+    elif isinstance(stored_as, Directions):
+        kind, bits, levels = DIRECTIONS, stored_as.bits, _levels(stored_as.bits).data_ptr()
+    behind = tail.data_ptr(), kind, bits, group
+    if not parts:
+        return _Side(None, None, None, levels, *behind, 0, 0, 0, 0, tail.shape[1], tail.stride(0))
+    codes, steps = parts[:2]
+    about = codes.shape[1], codes.shape[2], codes.stride(0), steps.stride(0), tail.shape[1], tail.stride(0)
+    return _Side(codes.data_ptr(), steps.data_ptr(), parts[-1].data_ptr(), levels, *behind, *about)
+
+
+_rotation = cache(rotation)
+
+
+@cache
+def _levels(bits: int) -> Tensor:
+    """The levels as float32, with room for 16."""
+    levels = torch.zeros(16)
+    levels[: 2**bits] = torch.tensor(lloyd_max(bits))
+    return levels

@@ -21,10 +21,9 @@ from torch import Tensor
 
 from . import gpu
 from .dense import dense_with_lse, flash, never
-from .host import on_host
 from .merge import merge
 from .parts import part
-from .pool import accelerated
+from .pool import accelerated, on_host
 from .reference import kept
 
 # exp(-PUSH^2) is 0 as long as the scores of a row differ by less than PUSH^2 / 2

@@ -1,12 +1,14 @@
 """Where a tensor is worked on: on an accelerator by torch, on the CPU head by head in as many threads as torch uses.
 
 A product of small matrices is faster on one core whose cache holds it than shared by all of them, and the kernels that
-follow it here leave Python's lock, so a thread per core is what keeps the cores busy.
+follow it here leave Python's lock, so a thread per core is what keeps the cores busy. An accelerator is waited for by
+`on_host` alone.
 """
 
 import functools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 
@@ -17,6 +19,15 @@ AT_ONCE = 256 << 20
 def accelerated(at: torch.Tensor | torch.device) -> bool:
     """Whether this lies on an accelerator, where torch computes; the compiled kernels are for the CPU."""
     return (at.device if isinstance(at, torch.Tensor) else at).type != "cpu"
+
+
+def on_host(numbers: torch.Tensor, name: str) -> Any:
+    """A small tensor as Python's numbers, in nested lists. `name` is what they are: a rehearsal answers by it.
+
+    Every kernel that was started must end before they are there, and none is started meanwhile. So a prompt asks once
+    a layer at most and a new token never (tests/rehearsal).
+    """
+    return numbers.tolist()
 
 
 def each(task: Callable, items: Iterable) -> None:

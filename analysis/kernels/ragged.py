@@ -5,7 +5,7 @@ accelerator a call for each size would take longer to begin than to compute, so 
 large as the head that holds most.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from .decode import Growing
 from .dense import dense
-from .host import on_host
-from .pool import accelerated
+from .pool import accelerated, on_host
+from .scoring import Scoring
 
 
 @dataclass
@@ -57,15 +57,17 @@ class Ragged:
     def __init__(self, keys: Tensor, values: Tensor, kept: Tensor, length: int | None = None, spare: int = 0):
         """Copies of keys and values [B, G, n, D] what `kept` bool [B, G, n] says; `length`: tokens of the text so far,
         n unless given; `spare`: room for so many more."""
-        self.kept = kept
-        self.length = self._begun = kept.shape[2] if length is None else length
+        self._begin(kept, kept.shape[2] if length is None else length)
         stacks = _in_one if accelerated(keys) else _by_count
         self._stacks = list(stacks(keys.flatten(0, 1), values.flatten(0, 1), kept, spare))
+
+    def _begin(self, kept: Tensor, length: int) -> None:
+        self._kept, self._begun, self.length = kept.sum(-1), length, length
 
     @property
     def counts(self) -> Tensor:
         """How many keys each head holds, float32 [B, G]."""
-        return self.kept.float().sum(-1) + (self.length - self._begun)
+        return self._kept.float() + (self.length - self._begun)
 
     def take_back(self, count: int) -> None:
         """Forget the last `count` tokens, which were put after keys were dropped."""
@@ -82,7 +84,7 @@ class Ragged:
 
     def _in_order(self, rows_of: list[Tensor]) -> Tensor:
         """Rows [S, n, D] of all stacks as [B, G, n, D]."""
-        shape, most = self.kept.shape[:2], max(rows.shape[1] for rows in rows_of)
+        shape, most = self._kept.shape, max(rows.shape[1] for rows in rows_of)
         out = rows_of[0].new_zeros(shape.numel(), most, rows_of[0].shape[-1])
         for stack, rows in zip(self._stacks, rows_of, strict=True):
             if stack.holds is not None:
@@ -100,26 +102,33 @@ class Ragged:
             stack.values.put(values[stack.heads])
         self.length += keys.shape[1]
 
-    def attend(self, query: Tensor, scale: float, sink_logits: Tensor | None = None) -> Tensor:
+    def attend(
+        self, query: Tensor, scale: float, sink_logits: Tensor | None = None, softcap: float | None = None
+    ) -> Tensor:
         """What the last n tokens read, themselves causally, beside the learned sinks [H]: query [B, H, n, D] ->
-        [B, H, n, D]."""
-        batch, heads, length, size = query.shape
-        grouped = query.unflatten(1, (self.kept.shape[1], -1)).flatten(0, 1)  # [B G, H / G, n, D]
-        out, sinks = torch.empty_like(grouped), None
-        if sink_logits is not None:
-            sinks = sink_logits.unflatten(0, (self.kept.shape[1], -1)).repeat(batch, 1)  # [B G, H / G]
+        [B, H, n, D]. With a soft cap of scores in float32, not by torch's kernel."""
+        grouped, sinks = self._by_head(query, sink_logits)
+        out = torch.empty_like(grouped)
         for stack in self._stacks:
-            keys, values = (x.rows[:, None] for x in (stack.keys, stack.values))  # [S, 1, held, D]
-            key_count = keys.shape[2]
-            future = torch.ones(length, key_count, dtype=torch.bool, device=query.device).triu(key_count - length + 1)
-            mask = None if length == 1 else ~future[None, None]
+            keys, values = stack.keys.rows, stack.values.rows  # [S, held, D]
+            mask, key_count = causal(query, keys.shape[1]), keys.shape[1]
             if stack.holds is not None:
                 held = F.pad(stack.holds, (0, key_count - stack.holds.shape[1]), value=True)[:, None, None]
                 mask = held if mask is None else held & mask
             of_stack = None if sinks is None else sinks[stack.heads]
-            states = grouped[stack.heads], keys, values
-            out[stack.heads] = dense(*states, mask, False, scale, sink_logits=of_stack)
-        return out.unflatten(0, (batch, -1)).reshape(batch, heads, length, size)
+            queries = grouped[stack.heads]
+            if softcap is None:
+                read = dense(queries, keys[:, None], values[:, None], mask, False, scale, sink_logits=of_stack)
+            else:
+                read = weighed(queries, [keys.float()], [values.float()], mask, Scoring(scale, softcap), of_stack)
+            out[stack.heads] = read.to(out)
+        return out.view(query.shape)
+
+    def _by_head(self, query: Tensor, sink_logits: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Queries and sinks of key-value heads: [B G, H / G, n, D] and [B G, H / G]."""
+        batch, groups = self._kept.shape
+        grouped = query.unflatten(1, (groups, -1)).flatten(0, 1)
+        return grouped, None if sink_logits is None else sink_logits.unflatten(0, (groups, -1)).repeat(batch, 1)
 
     @property
     def nbytes(self) -> int:
@@ -130,3 +139,34 @@ class Ragged:
     def read_bytes(self) -> int:
         """Bytes of keys and values that a step reads."""
         return sum(stack.keys.rows.nbytes + stack.values.rows.nbytes for stack in self._stacks)
+
+
+def causal(query: Tensor, count: int) -> Tensor | None:
+    """bool [1, 1, n, count], True = read by n queries [..., n, D] that are the last of so many tokens; None: all."""
+    length = query.shape[-2]
+    if length == 1:
+        return None
+    return torch.ones(length, count, dtype=torch.bool, device=query.device).tril(count - length)[None, None]
+
+
+def weighed(
+    query: Tensor,
+    keys: Iterable[Tensor],
+    values: Iterable[Tensor],
+    mask: Tensor | None,
+    scoring: Scoring,
+    sinks: Tensor | None,
+) -> Tensor:
+    """What queries [S, R, n, D] read of keys and values that come in blocks of rows [S, m, D], beside learned sinks
+    [S, R], where `mask` says so: [S, R, n, D], all float32."""
+    query = query.float()
+    scores = scoring.of(torch.cat([query @ rows[:, None].mT for rows in keys], -1))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.to(scores)[..., None, None].expand(*scores.shape[:-1], 1)], -1)
+    weights, out, start = scores.softmax(-1), torch.zeros_like(query), 0
+    for rows in values:
+        out += weights[..., start : start + rows.shape[1]] @ rows[:, None]
+        start += rows.shape[1]
+    return out

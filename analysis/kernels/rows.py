@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .rank import PEAKS, SLACK
-from .select import BINS, histogram, rank_of
+from .rank import BINS, PEAKS, SLACK, histogram, rank_of
 
 # Sums may be reordered; infinities keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}

@@ -17,8 +17,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from .host import on_host
-from .pool import AT_ONCE, accelerated, each
+from .pool import AT_ONCE, accelerated, each, on_host
 from .scoring import softmax
 
 # Queries of a key head at once, and their scores: they stay in the cache.

@@ -12,8 +12,8 @@ from ..declaration import field, fields_of
 from ..errors import BadSetting
 from ..kernels.block_maps import crossed_blocks, fewest_reaching, in_blocks, largest, last_queries, map_by_rows, rises
 from ..kernels.blocks import BLOCK, block_attention
-from ..kernels.host import on_host
 from ..kernels.parts import part
+from ..kernels.pool import on_host
 from ..kernels.scoring import Scoring
 from ..seam.cache_checks import sees_all
 from ..seam.calls import MASKED, Attended, Block, Call, Prompt, part_of, states_alone

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ..declaration import field
 from ..errors import BadSetting, NotFitted
-from ..kernels.evict import Cache
-from ..kernels.evicted import Evicted
+from ..kernels.evicted import Evicted, Heads
 from ..kernels.topk import smallest_kept, topk_attention
 from ..metrics.budgets import FLOOR
 from ..runs.stored import POLICY_FORMAT
@@ -115,7 +114,7 @@ class CSA(Method):
                 f"{model_shape[1]} heads: calibrate on this model."
             )
         self.shape = model_shape
-        self.held_: dict[int, Cache] = {}
+        self.held_: dict[int, Heads] = {}
 
     @property
     def budget_heads(self) -> int:
@@ -178,7 +177,7 @@ class CSA(Method):
         assert isinstance(stored, CompactLayer), "told above"
         if isinstance(stored.held, Evicted):
             return Attended(stored.held.attend(call.query, call.scaling), EVICTED, "Tokens read what each head holds.")
-        heads, counts = Cache(*call.query.shape[:2]), self.counts(call.layer)
+        heads, counts = Heads(*call.query.shape[:2]), self.counts(call.layer)
         query, key, value = call.query.float(), call.key.float(), call.value.float()
         sharing = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(sharing, 1), value.repeat_interleave(sharing, 1)
@@ -197,7 +196,7 @@ class CSA(Method):
         """bool [B, H, n, Tk]: what each query still finds in the cache; the blocks of a text come in order."""
         first = int(block.rows[0])
         if first == 0 or block.layer not in self.held_:
-            self.held_[block.layer] = Cache(*block.scores.shape[:2])
+            self.held_[block.layer] = Heads(*block.scores.shape[:2])
         counts = self.counts(block.layer)
         scores = block.scores.detach()
         return self.held_[block.layer].follow(scores, block.visible, first, int(block.columns[0]), counts)

@@ -33,7 +33,7 @@ class SnapKV(WhileDecoding):
 
     title = "SnapKV"
     paper = "Li et al., 2024 (SnapKV), arXiv 2404.14469"
-    exported_with = {"storage": "full", "budget": 0}
+    exported_with = {"budget": 0}
 
     window: int = field(64, "last tokens of the prompt, whose queries decide and which always stay", low=1, high=1024)
 
@@ -65,7 +65,7 @@ class TOVA(WhileDecoding):
 
     title = "TOVA"
     paper = "Oren et al., 2024 (TOVA), arXiv 2401.06104"
-    exported_with = {"storage": "full", "budget": 0}
+    exported_with = {"budget": 0}
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         held = prompt.key_places.clamp(min=0)
@@ -129,7 +129,7 @@ class KeyDiff(WhileDecoding):
 
     title = "KeyDiff"
     paper = "Park et al., 2025 (KeyDiff), arXiv 2504.15364"
-    exported_with = {"storage": "full", "budget": 0}
+    exported_with = {"budget": 0}
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         anchor = F.normalize(prompt.key, dim=-1).mean(2, keepdim=True)

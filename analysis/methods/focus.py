@@ -12,10 +12,10 @@ from ..groups.gates import group_affinity, straight_through, top_groups
 from ..groups.router import MEMBERSHIPS, FocusRouter
 from ..kernels import Plan, plan, planned_attention
 from ..kernels.biased import biased_attention
-from ..kernels.host import on_host
 from ..kernels.members import apart, texts_of
 from ..kernels.merge import with_sink_logits
 from ..kernels.parts import part
+from ..kernels.pool import on_host
 from ..seam.cache import GroupedCache, GroupedLayer
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..declaration import field
 from ..errors import BadModel, BadSetting, NotFitted
 from ..fitted import Fitted, check_shapes
-from ..kernels.host import on_host
+from ..kernels.pool import on_host
 from ..kernels.scoring import softmax
 from ..seam.attention import apply, instead
 from ..seam.calls import Prompt

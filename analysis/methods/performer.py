@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ..declaration import field
 from ..errors import BadModel
-from ..kernels.host import on_host
-from ..kernels.pool import accelerated
+from ..kernels.pool import accelerated, on_host
 from ..seam.calls import Block, stacked
 from ..seam.layers import shape_of
 from .base import Method

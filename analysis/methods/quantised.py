@@ -55,6 +55,7 @@ class KVInt8(InSteps):
     title = "8-bit KV cache"
     paper = "Liu et al., 2024 (KIVI), arXiv 2402.02750"
     bits = 8
+    exported_with = {}
 
 
 @dataclass
@@ -70,6 +71,7 @@ class KVInt4(InSteps):
     title = "4-bit KV cache"
     paper = "Liu et al., 2024 (KIVI), arXiv 2402.02750"
     bits = 4
+    exported_with = {}
 
 
 @dataclass
@@ -83,6 +85,7 @@ class KVInt2(InSteps):
     title = "2-bit KV cache"
     paper = "Liu et al., 2024 (KIVI), arXiv 2402.02750"
     bits = 2
+    exported_with = {}
 
 
 @dataclass
@@ -95,6 +98,7 @@ class KVFloat8(Narrowed):
 
     title = "FP8 KV cache"
     paper = "Micikevicius et al., 2022 (FP8 formats), arXiv 2209.05433"
+    exported_with = {}
 
     storage: str = "fp8"
 
@@ -112,6 +116,7 @@ class KVTurbo(Narrowed):
 
     title = "TurboQuant KV cache"
     paper = "Zandieh et al., 2025 (TurboQuant), arXiv 2504.19874"
+    exported_with = {}
 
     preset: str = field("4bit_nc", "bits of keys and of values", options=tuple(TURBO))
     full_layers: int = field(2, "first layers, and as many last ones, that stay in full", low=0, high=64)

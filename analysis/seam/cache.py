@@ -11,8 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, Dynam
 
 from ..errors import AnalysisError
 from ..kernels.decode import GroupMajor, Growing
-from ..kernels.evict import Cache as Heads
-from ..kernels.evicted import Evicted
+from ..kernels.evicted import Evicted, Heads
 from ..kernels.group_table import GroupTable
 from ..kernels.members import apart, texts_of
 from ..kernels.narrow import Narrow, Storage
@@ -222,7 +221,17 @@ class CompactLayer(GrowingLayer):
     @property
     def is_compact(self) -> bool:
         """Whether keys were dropped."""
-        return isinstance(self.held, Ragged | Evicted)
+        return self.held is not None and not isinstance(self.held, InOrder)
+
+    @classmethod
+    def of(cls, layer: CacheLayerMixin) -> "CompactLayer | None":
+        """A layer with what this one holds, itself where it is of this kind; None of others than transformers' own
+        that holds a whole past."""
+        if isinstance(layer, cls) or not isinstance(layer, DynamicLayer):
+            return layer if isinstance(layer, cls) else None
+        own = cls()
+        own.lazy_initialization(layer.keys, layer.values)
+        return own
 
     def compact(self, kept: torch.Tensor, storage: Storage | None = None, spare: int = 0) -> None:
         """Keep only what `kept` bool [B, G, n] says, as `storage` says; None: in full. Of the tokens so far or, once

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import BadSetting
 from ..kernels import Plan
-from ..kernels.host import on_host
+from ..kernels.pool import on_host
 from ..kernels.scoring import Scoring, at_least_float32
 from .cache import CompactLayer, GroupedLayer
 from .entries import Beside

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..errors import BadModel, BadText
-from ..kernels.host import on_host
+from ..kernels.pool import on_host
 
 # What has a square in float32, in which every norm computes.
 LARGEST = torch.finfo(torch.float32).max ** 0.5

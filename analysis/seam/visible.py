@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.host import on_host
+from ..kernels.pool import on_host
 from .entries import Entries
 
 

@@ -9,8 +9,7 @@ import torch
 
 from ..errors import BadSetting
 from ..kernels import measured
-from ..kernels.host import on_host
-from ..kernels.pool import accelerated
+from ..kernels.pool import accelerated, on_host
 from ..kernels.rank import check_mass
 from ..seam.attention import apply
 from .by_torch import BINS, About, by_torch

@@ -9,7 +9,7 @@
 Importing this file registers `attn_implementation="focuscope"`; `attach` reads the setting, policy.json and
 tensors.safetensors, from the folder of this file. The code is a plain reference: it scores every key in float32 and
 masks what the method does not read, so it shows the quality of a setting and not its speed. Methods that drop keys
-after the prompt do drop them: the KV cache shrinks.
+after the prompt, or pack them, do so in focuscope_cache.py beside this file: the KV cache shrinks.
 
 Shapes: B texts, H query heads, G key-value heads, n new tokens, T tokens so far, D dimensions of a head.
 """
@@ -22,10 +22,11 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache
 from transformers.masking_utils import sdpa_mask
 
 from ..groups.router import FocusRouter
+from ..kernels.scoring import Scoring
 from ..methods.base import Method
 from ..methods.bucket_routing import BucketRouting
 from ..methods.csa import CSA
@@ -33,49 +34,22 @@ from ..methods.focus import Focus
 from ..routers.routing_state import RoutingSettings, RoutingState
 from ..seam.arguments import Entering
 from ..seam.cache import TokenMemory
-from ..seam.cache_checks import layer_of
-from ..seam.hooks import Hooks
 from ..seam.layers import attention_modules
 from ..seam.reference import Reading, by_blocks
-from ..seam.visible import Visible, visible_to
+from ..seam.visible import visible_to
 
 NAME, FORMAT = "focuscope", 1
-
-
-class Shortened(DynamicLayer):
-    """A layer of the KV cache after keys were dropped: it still counts the tokens of the whole text."""
-
-    is_croppable = False
-
-    def __init__(self, layer: DynamicLayer, kept: Tensor) -> None:
-        """Keep what `kept` says, bool [B, G, T], as many keys of each head."""
-        super().__init__()
-        assert layer.keys is not None and layer.values is not None, "a layer is shortened when it holds a text"
-        places = kept.nonzero()[:, 2].view(*kept.shape[:2], -1, 1)  # [B, G, count, 1]
-        self.keys = layer.keys.gather(2, places.expand(-1, -1, -1, layer.keys.shape[-1]))
-        self.values = layer.values.gather(2, places.expand(-1, -1, -1, layer.values.shape[-1]))
-        self.dtype, self.device, self.is_initialized = layer.keys.dtype, layer.keys.device, True
-        self.tokens = kept.shape[2]
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append keys and values [B, G, n, D]; returns all that are held."""
-        self.tokens += key_states.shape[2]
-        return super().update(key_states, value_states, *args, **kwargs)
-
-    def get_seq_length(self) -> int:
-        """Tokens of the text so far."""
-        return self.tokens
-
-    def reset(self) -> None:
-        """Forget everything."""
-        super().reset()
-        self.tokens = 0
 
 
 class AttachedLayer(Reading):
     """What an attention layer of an attached model holds."""
 
     cache: Cache | None = None  # of all layers, in this call
+
+    def read(self, query: Tensor, key: Tensor, value: Tensor, dropout: float, scoring: Scoring) -> Tensor:
+        """What the heads read of what `visible` lets be read, [B, H, n, D]."""
+        assert self.visible is not None, "the call said what is visible"
+        return by_blocks(self, query, key, value, self.visible, dropout, scoring)
 
 
 def before_layer(module: nn.Module, args: tuple, kwargs: dict) -> None:
@@ -100,22 +74,10 @@ def attention(
     state: AttachedLayer | None = getattr(module, "_focuscope", None)
     if state is None:
         raise RuntimeError("Call focuscope_attention.attach(model) before the model runs.")
-    state.visible = visible = visible_to(module, query, key, attention_mask, kwargs)
-    cache, state.cache = state.cache, None
-    cache_layer = layer_of(cache, state.cache_index)
+    state.visible = visible_to(module, query, key, attention_mask, kwargs)
     query, scoring = state.begin(module, query, key, value, scaling, softcap)
-    dropout = dropout if module.training else 0.0
-    if isinstance(cache_layer, Shortened):  # what is held is visible to every new token
-        state = AttachedLayer(Hooks(), state.layer, TokenMemory(), past=state.past, first=state.first)
-        visible = Visible(sinks=visible.sinks)
-    out = by_blocks(state, query, key, value, visible, dropout, scoring)
-    kept = getattr(state.method, "kept_", {}).get(state.layer)
-    if cache is not None and cache_layer is not None and state.past == 0 and kept is not None:
-        if state.first is not None and bool((state.first > 0).any()):
-            raise RuntimeError("A padded batch keeps other keys of each text: give one text at a time.")
-        if not isinstance(cache_layer, DynamicLayer):
-            raise RuntimeError("Keys can be dropped from a DynamicCache only: choose no other KV cache.")
-        cache.layers[state.cache_index] = Shortened(cache_layer, kept)
+    out = state.read(query, key, value, dropout if module.training else 0.0, scoring)
+    state.cache = None
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -140,20 +102,20 @@ def attach(model: PreTrainedModel, folder: str | Path | None = None) -> PreTrain
     if len(policy.get("ratios", modules)) != layers:
         raise ValueError(f"policy.json has {len(policy['ratios'])} ratios for {layers} layers: give one for each.")
     numbers = folder / "tensors.safetensors"
-    kind, make = MADE[policy["method"]]
+    kind, make, attached = MADE[policy["method"]]
     method = make(kind, policy, load_file(numbers) if numbers.exists() else {})
     method.check(model)
     memory = TokenMemory()
     for layer, module in enumerate(modules):
         if not hasattr(module, "_focuscope"):
             module.register_forward_pre_hook(before_layer, with_kwargs=True)
-        module._focuscope = AttachedLayer(method, layer, memory, cache_index=module.layer_idx)
+        module._focuscope = attached(method, layer, memory, cache_index=module.layer_idx)
     model.set_attn_implementation(NAME)
     return model
 
 
-# method -> its class, and what makes it of policy.json; filled at the end of the file that leaves
-MADE: dict[str, tuple[type[Method], Callable[[Any, dict, dict[str, Tensor]], Method]]] = {}
+# method -> its class, what makes it of policy.json, and its layers; filled at the end of the file that leaves
+MADE: dict[str, tuple[type[Method], Callable[[Any, dict, dict[str, Tensor]], Method], type[AttachedLayer]]] = {}
 
 
 def with_settings(method: type[Method], policy: dict, tensors: dict[str, Tensor]) -> Method:

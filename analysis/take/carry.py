@@ -4,6 +4,7 @@
 attention function.
 """
 
+import ast
 import io
 import json
 import zipfile
@@ -23,7 +24,7 @@ from ..methods.csa import CSA
 from ..methods.evicting import Evicting
 from ..methods.while_decoding import WhileDecoding
 from ..package import PROGRAM
-from .flatten import PACKAGE, flattened
+from .flatten import PACKAGE, Flat, calls_of, docstring
 
 # Method -> the settings with which it can be taken along, name -> the one value.
 TAKEN: dict[str, dict[str, Any]] = {
@@ -42,7 +43,7 @@ LEFT_BEHIND = (  # what the settings above never run, and what only the program 
     *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Method.fit", "Method.build"),
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
     *("Focus.scores", "FocusRouter.gate", "FocusRouter.scores", "RouterSettings.__post_init__", "Router.tensors"),
-    *("Router.fitted", "Evicting.stored_as", "Evicting.rounded"),
+    *("Router.fitted", "Evicting.rounded", "Hooks.attend", "Evicting.attend", "CompactLayer.follow"),
     *(f"WhileDecoding.{name}" for name, part in vars(WhileDecoding).items() if isinstance(part, Callable | property)),
     *("GWRLinear.solve", "GWRLinear.weights_", "RoutingSettings.name"),
 )
@@ -52,8 +53,8 @@ INSTEAD = {
     (f"{PACKAGE}.declaration", "fields_of"): "def fields_of(method):\n    return ()",
     # nobody times the parts of a call there
     (f"{PACKAGE}.kernels.parts", "part"): "from contextlib import nullcontext as part",
-    # what stays is taken along in full alone
-    (f"{PACKAGE}.kernels.narrow", "STORAGES"): "STORAGES = ()",
+    # nothing is compiled there
+    (f"{PACKAGE}.kernels.one_query", "attend_packed"): "def attend_packed(*about):\n    return None",
     # causal membership alone is taken along
     (f"{PACKAGE}.groups.router", "balanced"): (
         "def balanced(router, membership, *about):\n"
@@ -61,7 +62,7 @@ INSTEAD = {
     ),
     (f"{PACKAGE}.routers", "ROUTERS"): "ROUTERS = {GWRLinear.kind: GWRLinear}",
 }
-CODE = "focuscope_attention.py"
+CODE, OF_CACHE = "focuscope_attention.py", "focuscope_cache.py"
 # The date of every file: equal settings give equal zips.
 EARLY = (1980, 1, 1, 0, 0, 0)
 # Types that transformers loads by name.
@@ -72,7 +73,19 @@ PROTOCOL = ("text", "tokens", "window", "seed", "dtype", "device", "machine", "d
 
 # What the code that leaves gains, by what a method saves.
 MASKS = "The code scores every key and masks what is not read: it shows the quality of a setting, not its speed."
-SHRINKS = "The code drops keys after the prompt, so the KV cache shrinks; it is a plain reference, and no fast kernel."
+SHRINKS = (
+    "The code drops keys after the prompt or packs them, so the KV cache shrinks: `focuscope_cache.cache_bytes(cache)` "
+    "counts it. It is a plain reference, and no fast kernel."
+)
+
+
+CACHE_DOCSTRING = """KV caches of transformers 5 that hold what eviction leaves, in full or in few bits, and no more.
+
+A model that `focuscope_attention.attach` was called for fills them: layers in the place of those of a DynamicCache, or
+a `CompactCache(model.config)` that is given to `generate` as `past_key_values`. `cache_bytes` counts what they hold.
+
+Shapes: B texts, H query heads, G key-value heads, n new tokens, T tokens so far, D dimensions of a head.
+"""
 
 
 def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tensor]]:
@@ -114,18 +127,36 @@ def carry(name: str, method: Method, layers: int) -> tuple[dict, dict[str, Tenso
 
 
 @cache
-def code(name: str) -> str:
-    """The Python file that runs a method of TAKEN elsewhere: `attach` and the method's own source."""
-    method = METHODS[name]
-    maker = MAKERS.get(method.needs, "with_settings")
-    return flattened(
-        f"{PACKAGE}.take.attach",
-        ["attach", maker],
-        (method.__module__, method.__name__),
-        LEFT_BEHIND,
-        INSTEAD,
-        last=[f'MADE["{name}"] = {method.__name__}, {maker}'],
-    )
+def of_cache() -> Flat:
+    """The file of the KV caches that free memory: what the seam and the kernels hold keys and values in."""
+    module = f"{PACKAGE}.seam.cache"
+    # what the file beside it calls
+    flat = Flat(module, frozenset(LEFT_BEHIND), INSTEAD, mentioned={"attend", "counts", "plain", "scores"})
+    for name in ("CompactLayer", "CompactCache", "cache_bytes"):
+        flat.need(module, name)
+    flat.need(f"{PACKAGE}.kernels.narrow", "STORAGES")
+    flat.settle()
+    return flat
+
+
+@cache
+def code(name: str) -> dict[str, str]:
+    """The Python files that run a method of TAKEN elsewhere: `attach` and the method's own source, and the KV cache."""
+    method, root = METHODS[name], f"{PACKAGE}.take.attach"
+    maker, layer, files = MAKERS.get(method.needs, "with_settings"), (root, "AttachedLayer"), {}
+    flat = Flat(root, frozenset(LEFT_BEHIND), INSTEAD)
+    if issubclass(method, Evicting):
+        layer = f"{PACKAGE}.take.freeing", "FreeingLayer"
+        flat.beside = dict.fromkeys(of_cache().order, OF_CACHE.removesuffix(".py"))
+        files = {OF_CACHE: of_cache().text(CACHE_DOCSTRING, [])}
+    for place in ((root, "attach"), (root, maker), layer, (method.__module__, method.__name__)):
+        flat.need(*place)
+    calls = calls_of(root)
+    for call in calls:
+        flat.scan(root, call)
+    flat.settle()
+    last = [*map(ast.unparse, calls), f'MADE["{name}"] = {method.__name__}, {maker}, {layer[1]}']
+    return {CODE: flat.text(docstring(root), last)} | files
 
 
 def pack(policy: dict, tensors: dict[str, Tensor], place: str = "") -> bytes:
@@ -134,7 +165,8 @@ def pack(policy: dict, tensors: dict[str, Tensor], place: str = "") -> bytes:
     files = {"policy.json": json.dumps(policy, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"}
     if tensors:
         files["tensors.safetensors"] = save({name: tensor.contiguous() for name, tensor in tensors.items()})
-    files |= {CODE: code(policy["method"]).encode(), "README.md": readme(policy, place).encode()}
+    files |= {name: text.encode() for name, text in code(policy["method"]).items()}
+    files["README.md"] = readme(policy, place).encode()
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         for name, content in files.items():

@@ -61,6 +61,8 @@ class Flat:
     cut: frozenset[str] = frozenset()
     # A statement in the place of a definition.
     instead: dict[Place, str] = field(default_factory=dict)
+    # Definitions of another flat file, by its name.
+    beside: dict[Place, str] = field(default_factory=dict)
     # Each after what it is made of.
     order: list[Place] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
@@ -79,6 +81,9 @@ class Flat:
                 return
             assert original == name, f"{module} imports {origin} as {name}: import its names"
             self.need(origin, name)
+            return
+        if (module, name) in self.beside:
+            self.imports.add(f"from {self.beside[module, name]} import {name}")
             return
         if name not in source(module).defined or (module, name) in self.begun:
             return
@@ -180,17 +185,12 @@ def _first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(part.lineno for part in getattr(node, "decorator_list", []))])
 
 
-def flattened(
-    root: str, names: Iterable[str], method: Place, cut: Iterable[str], instead: dict[Place, str], last: Iterable[str]
-) -> str:
-    """A file with the definitions `names` of the module `root`, a `method`, all that they need, the calls at the end of
-    `root`, and the statements `last`. `cut`: members that stay behind; `instead`: statements for some definitions."""
-    flat = Flat(root, frozenset(cut), instead)
-    for place in [(root, name) for name in names] + [method]:
-        flat.need(*place)
-    tree = source(root).tree
-    calls = [node for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
-    for node in calls:
-        flat.scan(root, node)
-    flat.settle()
-    return flat.text(ast.get_docstring(tree, clean=False) or "", [*map(ast.unparse, calls), *last])
+def calls_of(module: str) -> list[ast.Expr]:
+    """The calls at the top of a module."""
+    lines = [node for node in source(module).tree.body if isinstance(node, ast.Expr)]
+    return [line for line in lines if isinstance(line.value, ast.Call)]
+
+
+def docstring(module: str) -> str:
+    """Of a module."""
+    return ast.get_docstring(source(module).tree, clean=False) or ""

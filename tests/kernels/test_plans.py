@@ -5,7 +5,7 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.groups.controls import random_tokens
-from analysis.kernels import compiled, grouped_attention, plan
+from analysis.kernels import compiled, grouped_attention, native, plan
 from analysis.kernels.members import kept_pairs
 from analysis.kernels.reference import kept
 
@@ -27,7 +27,7 @@ def test_one_group_per_token_runs_by_groups_and_says_what_it_costs(backend):
 
 
 def test_without_a_compiler_torch_runs(monkeypatch):
-    monkeypatch.setattr(compiled, "programs", dict)
+    monkeypatch.setattr(native, "library", lambda: None)
     assert chosen(ONE).backend == "torch"
     with pytest.raises(BadSetting, match="at most 31 groups, and needs a C\\+\\+ compiler; this is float32 on cpu"):
         chosen(ONE, backend="compiled")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from analysis.errors import BadSetting
-from analysis.kernels.evict import Cache
+from analysis.kernels.evicted import Heads
 from analysis.methods import METHODS
 from analysis.metrics.budgets import reads
 from analysis.metrics.sparsity import ReadCounter
@@ -90,11 +90,11 @@ def test_eviction_by_hand():
     visible = torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
     wanted = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1]]
     # at 2: key 0 has 1 + 0.119, key 1 has 0.881: 1 leaves; at 3: key 0 has 2.119 and key 2 nearly nothing: 2 leaves
-    cache = Cache(1, 1)
+    cache = Heads(1, 1)
     assert cache.follow(scores, visible, 0, 0, [2])[0, 0].int().tolist() == wanted
     assert cache.count.item() == 2 and cache.places[0, 0, :2].tolist() == [0, 3]
     assert cache.mass[0, 0, 0] == pytest.approx(1 + 0.1192 + 0.9999 + 0.9999, abs=1e-3)
-    steps = Cache(1, 1)
+    steps = Heads(1, 1)
     for n in range(4):
         row = (slice(None), slice(None), slice(n, n + 1), slice(n + 1))
         assert steps.follow(scores[row], visible[row], n, 0, [2]).flatten().int().tolist() == wanted[n][: n + 1]

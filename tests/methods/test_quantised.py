@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from analysis.kernels import narrow, narrow_step
+from analysis.kernels import narrow, native, one_query
 from analysis.kernels.bits import stored
 from analysis.kernels.narrow import STORAGES, Narrow, Storage, steps
 from analysis.methods import METHODS
@@ -16,7 +16,7 @@ from tests.made.passes import logits
 from tests.made.tiny import LAYERS, tiny, token_ids
 
 KINDS = [name for name in METHODS if name.startswith("kv_int")] + ["kv_fp8", "kv_turbo"]
-BUILT = pytest.mark.skipif(not narrow_step.programs(), reason="no C++ compiler is here")
+BUILT = pytest.mark.skipif(not one_query.programs(), reason="no C++ compiler is here")
 # Sizes that are no multiple of a vector or no power of two, and bfloat16.
 OTHERS = [("int4", "float32", 24), ("k3v4_nc", "float32", 24), ("int2", "bfloat16", 64), ("4bit_nc", "bfloat16", 64)]
 PROMPT, HEADS, SIZE = 768, 2, 64
@@ -89,7 +89,7 @@ def test_a_step_reads_what_is_packed(name, dtype, size, program, monkeypatch, he
     """One query of two texts over a ragged cache beside learned sinks, in float64 from the packed numbers of each head
     by itself: of 200 tokens some keys and values lie behind those that are packed."""
     if not program:
-        monkeypatch.setattr(narrow_step, "programs", dict)
+        monkeypatch.setattr(native, "library", lambda: None)
     draw, kind = torch.Generator().manual_seed(0), getattr(torch, dtype)
     keys, values, new = (torch.randn(2, 2, n, size, generator=draw).to(kind) for n in (tokens, tokens, 1))
     query, sinks = torch.randn(2, heads, 1, size, generator=draw).to(kind), torch.randn(heads, generator=draw)
@@ -97,7 +97,7 @@ def test_a_step_reads_what_is_packed(name, dtype, size, program, monkeypatch, he
     kept[1, 1] = True
     storage = STORAGES[name]
     with torch.no_grad():
-        assert narrow_step.compiled(query) == program
+        assert one_query.compiled(query) == program
         held = Narrow(keys, values, kept, storage)
         held.put(new, 2 * new)
         out = held.attend(query, 0.25, sinks)

@@ -2,7 +2,7 @@
 
 A backend of torch's for Python code, under FakeTensorMode. What a real one would punish is an error here, with its
 line: tensors that lie on two devices, and every question to the device (`.item()`, `.tolist()`, `bool(tensor)`, boolean
-indexing, `nonzero`). `analysis.kernels.host.on_host` alone may ask; it is answered from `ANSWERS`, and counted.
+indexing, `nonzero`). `analysis.kernels.pool.on_host` alone may ask; it is answered from `ANSWERS`, and counted.
 """
 
 import collections
@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from analysis.kernels import blocks, gpu, grouped
-from analysis.kernels.host import on_host
+from analysis.kernels.pool import on_host
 from tests.rehearsal.held import Held
 
 NAME = "fakegpu"

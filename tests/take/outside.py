@@ -1,11 +1,11 @@
 """Runs what was taken along, in a process that knows nothing of this project: `python -I outside.py JOBS.json`.
 
 JOBS: a list of {"model", "folder", "ids", "mask", "cut", "new", "out"}, folders by path. Writes for each the logits of
-the whole texts, those after the first `cut` tokens through the KV cache, greedy tokens, and how many keys are held;
-where "static" is true also, beside it, what a static KV cache is answered.
+the whole texts, those after the first `cut` tokens through the KV cache, greedy tokens, and how many keys and bytes are
+held; where "static" is true also, beside it, what a static KV cache is answered.
 """
 
-import importlib.util
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -23,6 +23,18 @@ def static(model, ids: torch.Tensor) -> str:
     return ""
 
 
+def storages(held, seen: dict) -> dict:
+    """The memory of all tensors that an object holds, by its address."""
+    if isinstance(held, torch.Tensor):
+        seen[held.untyped_storage().data_ptr()] = held.untyped_storage().nbytes()
+    elif id(held) not in seen:
+        seen[id(held)] = 0
+        inside = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
+        for part in (*inside, *vars(held).values()) if hasattr(held, "__dict__") else inside:
+            storages(part, seen)
+    return seen
+
+
 def main() -> None:
     """One job after the other, each with the code of its own folder."""
     with open(sys.argv[1], encoding="utf-8") as file:
@@ -32,10 +44,10 @@ def main() -> None:
 
     logging.disable_progress_bar()
     for job in jobs:
-        place = Path(job["folder"], "focuscope_attention.py")
-        spec = importlib.util.spec_from_file_location("focuscope_attention", place)
-        focuscope_attention = sys.modules["focuscope_attention"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(focuscope_attention)
+        for name in ("focuscope_cache", "focuscope_attention"):
+            sys.modules.pop(name, None)
+        sys.path[0:0] = [job["folder"]]
+        focuscope_attention = importlib.import_module("focuscope_attention")
         assert not [name for name in sys.modules if name.split(".")[0] in ("analysis", "app", "tests")]
         model = AutoModelForCausalLM.from_pretrained(job["model"], attn_implementation="focuscope").eval()
         focuscope_attention.attach(model, job["folder"])
@@ -45,13 +57,15 @@ def main() -> None:
             cut = job["cut"]
             begun = model(ids[:, :cut], attention_mask=mask[:, :cut], use_cache=True)
             name = "cache" if "cache" in begun else "past_key_values"  # since transformers 5.24, before
+            nbytes = torch.tensor(sum(storages(begun[name], {}).values()))
             after = model(ids[:, cut:], attention_mask=mask, **{name: begun[name]}).logits
             asked = {"max_new_tokens": job["new"], "min_new_tokens": job["new"], "do_sample": False}
+            if job.get("own"):
+                asked["past_key_values"] = sys.modules["focuscope_cache"].CompactCache(model.config)
             written = model.generate(ids[:, :cut], attention_mask=mask[:, :cut], **asked)
         if job.get("static"):
             Path(job["out"]).with_suffix(".txt").write_text(static(model, ids[:, :cut]))
-        held = torch.tensor([layer.keys.shape[2] for layer in begun[name].layers])
-        save_file({"whole": whole, "after": after.contiguous(), "written": written, "held": held}, job["out"])
+        save_file({"whole": whole, "after": after.contiguous(), "written": written, "bytes": nbytes}, job["out"])
 
 
 if __name__ == "__main__":

@@ -9,12 +9,15 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from ..files import write_whole
-from ..runs import state_root
+from ...files import write_whole
+from ...runs import state_root
 
 HERE = Path(__file__).parent
 SOURCES = ("compiled.cpp", "measured.cpp", "narrow.cpp", "one_query.cpp")
@@ -22,6 +25,10 @@ HEADERS = ("lanes.h", "online.h", "products.h", "threads.h")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-w")
 SECONDS = 60  # that building may take
+# Bytes that a thread reads before another is worth making.
+ALONE = 1 << 20
+# Of bfloat16 they multiply tiles (AMX), which not every processor has.
+IN_TILES = ("grouped", "measured")
 
 
 @functools.cache
@@ -31,6 +38,23 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(_built()))
     except (OSError, StopIteration, subprocess.SubprocessError):
         return None
+
+
+def programs(name: str, *takes: Any) -> dict[torch.dtype, Callable]:
+    """Type -> the function of this name for it, which takes arguments of these types; {} where nothing can be built."""
+    return _typed(library(), name, takes)
+
+
+@functools.cache
+def _typed(built: ctypes.CDLL | None, name: str, takes: tuple) -> dict[torch.dtype, Callable]:
+    if built is None:
+        return {}
+    by_dtype = {torch.float32: getattr(built, f"{name}_single")}
+    if name not in IN_TILES or (hasattr(built, "tiles") and built.tiles() == 0):
+        by_dtype[torch.bfloat16] = getattr(built, f"{name}_half")
+    for program in by_dtype.values():
+        program.argtypes, program.restype = takes, ctypes.c_int
+    return {**by_dtype}
 
 
 def of_heads(sink_logits: Tensor | None) -> Tensor | None:
