@@ -144,16 +144,22 @@ class SparseConfig(OfTexts):
 
 
 class ExportEviction(OfTexts):
-    """Eviction calibrated on texts as serving stacks read it, with a certificate: TriAttention's statistics (FILE.pt)
-    with TensorRT-LLM's options, KVzap's lines (FILE.safetensors), or the share of keys of each head (FILE.npy)."""
+    """A calibration on texts as serving stacks read it, with a certificate: TriAttention's statistics (FILE.pt) with
+    TensorRT-LLM's options, KVzap's lines (FILE.safetensors), the share of keys of each head (FILE.npy), or which layers
+    choose keys for those below (FILE.txt)."""
 
     place = "quality.eviction_files:export_eviction"
 
-    output: str = field(help="FILE.pt, FILE.safetensors or FILE.npy; its certificate is FILE.json")
+    output: str = field(help="FILE.pt, FILE.safetensors, FILE.npy or FILE.txt; its certificate is FILE.json")
     method: str = field(
-        "triattention", "whose calibration leaves: .pt, .safetensors, .npy", options=("triattention", "kvzap", "ada_kv")
+        "triattention",
+        "whose calibration leaves: .pt, .safetensors, .npy, .txt",
+        options=("triattention", "kvzap", "ada_kv", "layer_reuse"),
     )
-    ratio: float = field(0.5, "share of a prompt's keys that is removed where it is measured", low=0.01, high=0.99)
+    ratio: float = field(
+        0.5, "share of a prompt's keys that is removed, or not read, where it is measured", low=0.01, high=0.99
+    )
+    anchors: int = field(2, "layers that choose keys, of layer_reuse", low=1, high=256)
     share: str = field(
         "per_layer_perhead",
         "what keeps one set of keys under TriAttention: a head, a head in all layers, the model",

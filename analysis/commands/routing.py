@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..declaration import field
-from ..declaration.command import OfModel, OfText, OfTexts, head, layer, seed
+from ..declaration.command import OfModel, OfText, OfTexts, head, layer, long_text, part, seed
 
 # Indexers that can be fitted beside the routers; the last one is a null, which learns the targets of other documents.
 INDEXERS = ("dsa", "glm", "qsa", "m3", "seer", "moba", "low_rank", "dsa_shuffled")
@@ -98,6 +98,20 @@ class RouteVisit(OfText):
     min_distance: int = field(64, "fewest tokens between query and key")
     sinks: int = field(0, "number of first keys left out (stored: 0 and 4)")
     made: str = field("", "date of the stored curves to use")
+
+
+class Reuse(OfText):
+    """Do layers read the same keys? The overlap of their best keys on a text, and which should choose for the rest."""
+
+    place = "routing.reuse:reuse"
+    page = "/routing?route_tab=layers"
+    passes = 1.0
+    looks = True
+
+    k: int = field(64, "best keys of each query that are compared", low=1, high=1 << 16)
+    anchors: int = field(2, "layers that choose keys for those below them", low=1, high=256)
+    part: int | None = part()
+    long_text: str = long_text()
 
 
 class RouteTime(OfText):

@@ -34,7 +34,7 @@ class Declared:
     there are. Of a list these hold for each of its values, and an empty one is refused. `unit`: of its number. `term`:
     its entry in the glossary. `control`: its name in an address, where pages
     show it. `label`: what a reader calls it, where its name with spaces would not do. `pattern`: what its text has to
-    match in an address. `price`: what a new value costs, "live" a pass, "refit" a calibration, "retrain" a training.
+    match. `price`: what a new value costs, "live" a pass, "refit" a calibration, "retrain" a training.
     `word`: how the usage shows it where it stands without an option: TEXT, [one that may be left out], several... .
     `option`: its option where it is not the one of its name. `flags`: value -> (option that means it, its help).
     `future`: the options that let later tokens decide over what earlier ones read. `former`: the default of an earlier
@@ -126,6 +126,8 @@ class Field:
         low, high = about.low, about.high
         if not limited and (about.options or low is not None):
             raise BadSetting(f"{called} is empty: give at least one value.")
+        if about.pattern and isinstance(value, str) and not re.fullmatch(about.pattern, value):
+            raise BadSetting(f"{called} is {value[:40]!r} and must look like {about.pattern}.")
         for each in limited:
             if about.options is not None and each is not None and each not in about.options:
                 options = ", ".join(map(str, about.options))

@@ -12,6 +12,7 @@ from .focal import Focal, FocalLearned
 from .focus import Focus
 from .indexer import LearnedIndexer
 from .kvzip import KVzap, KVzipPlus
+from .layer_reuse import LayerReuse
 from .magicpig import MagicPIG
 from .oracle import OracleTopK, OracleTopP
 from .performer import Performer
@@ -32,6 +33,7 @@ METHODS: dict[str, type[Method]] = {  # the first four are those a page compares
     "focal_learned": FocalLearned,
     "bucket_routing": BucketRouting,
     "indexer": LearnedIndexer,
+    "layer_reuse": LayerReuse,
     "longformer": Longformer,
     "quest": Quest,
     "sparq": SparQ,

@@ -14,6 +14,7 @@ OF_METHOD = {  # methods whose entry has another name; "" where no paper propose
     "focal": "focal_attention",
     "focal_learned": "focal_attention",
     "kvzip_plus": "kvzip",
+    "layer_reuse": "kascade",
     "kv_int8": "kivi",
     "kv_int4": "kivi",
     "kv_int2": "kivi",

@@ -36,6 +36,7 @@ ELSEWHERE = {  # method -> the command that writes it as serving stacks and othe
     "triattention": "export-eviction TEXT TEXT -o triattention.pt",
     "kvzap": "export-eviction TEXT TEXT --method kvzap -o kvzap.safetensors",
     "ada_kv": "export-eviction TEXT TEXT --method ada_kv -o shares.npy",
+    "layer_reuse": "export-eviction TEXT TEXT --method layer_reuse -o pattern.txt",
 }
 # By what a method needs.
 MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_buckets"}

@@ -144,6 +144,8 @@ def typed(field: dict, raw: str) -> object:
         if raw not in field["options"]:
             raise ValueError(raw)
         return raw
+    if field["type"] == "str":
+        return raw
     value = int(raw) if field["type"] == "int" else float(raw)
     if not field["low"] <= value <= field["high"]:
         raise ValueError(raw)

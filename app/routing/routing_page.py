@@ -11,7 +11,7 @@ from analysis.errors import NotFitted
 from analysis.runs import Run
 from analysis.runs.stored import study_folders
 from app import cached
-from app.routing import cost, curves, indexers, live, one_token, own_texts, routed_heads
+from app.routing import cost, curves, indexers, layers, live, one_token, own_texts, routed_heads
 from app.routing.bucket_routers import LEFT_OUT
 from app.selection import state
 from app.selection.sparsify import PARTITIONS, RECALL_OF, ROUTE_ON, ROUTE_TABS
@@ -66,6 +66,7 @@ def _live() -> None:
         "token": lambda: one_token.show(opened or run, run, distances),
         "cost": lambda: cost.show(opened or run, run),
         "indexers": indexers.stored,
+        "layers": lambda: layers.show(card["layers"]),
         "fit": lambda: own_texts.show(card),
     }
     folds("route_tab", ROUTE_TABS, rooms)

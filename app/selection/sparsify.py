@@ -69,6 +69,7 @@ ROUTE_TABS = {  # what is folded under the curves
     "token": "One token in the text",
     "cost": "Cost and balance",
     "indexers": "Learned indexers: DSA, QSA, M3, SeerAttention, MoBA",
+    "layers": "Do layers read the same keys?",
     "fit": "Your own texts",
 }
 ROUTE_ON = {"stored": "unseen texts", "text": "this text"}

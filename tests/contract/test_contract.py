@@ -92,6 +92,8 @@ CASES = {
         )
         for kind in ("dsa", "qsa", "m3", "moba", "low_rank")
     },
+    "layer_reuse": lambda: METHODS["layer_reuse"](k=6, anchors=2),
+    "layer_reuse by pattern": lambda: METHODS["layer_reuse"](k=5, pattern="FSS"),
     "longformer": lambda: METHODS["longformer"](window=6, n_global=1),
     "longformer growing and dilated": lambda: METHODS["longformer"](window=5, widths="growing", dilation=3),
     "longformer with keys at random": lambda: METHODS["longformer"](window=3, random=2),

@@ -65,7 +65,10 @@ def main() -> None:
             written = model.generate(ids[:, :cut], attention_mask=mask[:, :cut], **asked)
         if job.get("static"):
             Path(job["out"]).with_suffix(".txt").write_text(static(model, ids[:, :cut]))
-        save_file({"whole": whole, "after": after.contiguous(), "written": written, "bytes": nbytes}, job["out"])
+        layers = begun[name].layers
+        counts = [layer.held.counts.max() if hasattr(layer, "held") else layer.keys.shape[2] for layer in layers]
+        found = {"whole": whole, "after": after.contiguous(), "written": written, "bytes": nbytes}
+        save_file(found | {"held": torch.tensor(list(map(int, counts)))}, job["out"])
 
 
 if __name__ == "__main__":

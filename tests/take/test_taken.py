@@ -141,12 +141,16 @@ def test_the_logits_and_the_greedy_text_are_the_programs(outside, family, name):
             cache = method.cache(lm)
             lm(ids[:, prompt], **as_past(lm, cache))
             counted = cache_bytes(cache)[0]
+        kept = int(LONG * (1 - method.ratio)) + ids.shape[1] - LONG
+        assert found["held"].tolist() == [kept] * LAYERS
         # dropped or packed for good, not masked: all that the cache outside keeps alive
         assert found["bytes"].item() == pytest.approx(2 * LAYERS * HELD[name], rel=0.02) == counted
 
 
 def test_layers_may_keep_unlike_shares(home):
     found = load_file(home / "by-layer.safetensors")
+    added = texts("snapkv")[0].shape[1] - LONG
+    assert found["held"].tolist() == [int(LONG * (1 - ratio)) + added for ratio in RATIOS]
     by_hand = sum(2 * int(LONG * (1 - ratio)) * FULL for ratio in RATIOS)
     assert found["bytes"].item() == pytest.approx(by_hand, rel=0.02)
     assert found["written"].shape[1] == LONG + NEW

@@ -1,4 +1,4 @@
-"""What was calibrated for eviction, as serving stacks read it: TriAttention's statistics, KVzap's lines, heads' shares.
+"""What was calibrated, as serving stacks read it: TriAttention's statistics, KVzap's lines, heads' shares, a pattern.
 
 Each file has a certificate: how far it holds between halves, from other domains, and on text not calibrated on.
 """
@@ -28,7 +28,8 @@ from ..context import Context, protocol
 from ..stored.comparisons import difference
 from ..text.calibration import document_windows, split_texts, text_keys
 from ..text.held_out import make_folder
-from .trial import KINDS, Newest, Trial, agreement, calibration_windows
+from .pattern import Pattern
+from .trial import KINDS, Trial, agreement, calibration_windows
 
 # TensorRT-LLM's period of eviction.
 BETA = 128
@@ -92,11 +93,17 @@ def shares_file(path: Path, lm: Model, shares: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def pattern_file(path: Path, lm: Model, pattern: str) -> bytes:
+    """A line: F for a layer that chooses keys, S for one that reads what the last F chose."""
+    return f"{pattern}\n".encode()
+
+
 # Method -> how its file ends, and what writes it.
 WRITERS: dict[str, tuple[str, Callable[[Path, Model, Any], bytes]]] = {
     "triattention": (".pt", statistics_file),
     "kvzap": (".safetensors", lines_file),
     "ada_kv": (".npy", shares_file),
+    "layer_reuse": (".txt", pattern_file),
 }
 
 
@@ -121,16 +128,17 @@ class ExportedEviction(Worded):
 
 
 def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEviction:
-    """Calibrate eviction on texts (hashes) and write what a serving stack reads of it, with a certificate beside it.
+    """Calibrate on texts (hashes) and write what a serving stack reads of it, with a certificate beside it.
 
     The first half of the documents calibrates, the others measure. The certificate says how many tokens were used, how
     far two halves of them keep the same keys, what calibrations on the bundled samples would keep and lose, the loss on
-    held-out text with its interval, and that of the first four keys and the newest at equal bytes. Errors: BadSetting,
-    BadText, BadModel.
+    held-out text with its interval, and that of the null: the first four keys and the newest at equal bytes, of a
+    pattern even distances, and random ones. Errors: BadSetting, BadText, BadModel.
     """
     if context.browser:
         raise BadSetting("Files for serving stacks are written on the command line only.")
-    kind, path = KINDS[request.method], Path(request.output)
+    path, keys = Path(request.output), max(1, round((1 - request.ratio) * request.prefix))
+    kind = KINDS.get(request.method) or Pattern.of(request.anchors, keys)
     suffix, write = WRITERS[request.method]
     if path.suffix != suffix:
         raise BadSetting(f"{path.name} ends in {path.suffix or 'nothing'}: {request.method} leaves as FILE{suffix}.")
@@ -151,7 +159,8 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
     fitted = kind.fit(lm, windows, request.ratio)
     context.progress(0.3, "loss on held-out text")
     losses, kept = trial.losses(trial.method(fitted)), trial.kept(fitted)
-    dense, null = trial.losses(METHODS["dense"]()), trial.losses(Newest(ratio=request.ratio))
+    dense = trial.losses(METHODS["dense"]())
+    nulls = {name: trial.losses(*methods) for name, methods in kind.nulls(lm, request.ratio).items()}
     context.progress(0.6, "halves")
     halves = [trial.kept(kind.fit(lm, windows[half::2], request.ratio)) for half in (0, 1)]
     rows = []
@@ -163,8 +172,10 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
         rows.append(Transferred(domain, sample.numel(), agreement(kept, trial.kept(other)), change))
     data = write(path, lm, fitted)
     write_bytes(path, data)
-    told = difference("change", losses, dense, documents) | difference("null", null, dense, documents)
-    told |= difference("against_null", losses, null, documents)
+    told = difference("change", losses, dense, documents)
+    for name, of_null in nulls.items():
+        told |= difference(name, of_null, dense, documents)
+        told |= difference(f"against_{name}", losses, of_null, documents)
     certificate: dict[str, Any] = {
         "file": path.name,
         "sha256": hashlib.sha256(data).hexdigest(),
@@ -174,10 +185,10 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
         "calibration_tokens": windows.numel(),
         "calibration_texts": text_keys(split.calibrate),
         "agreement_between_halves": agreement(*halves),
-        "agreement_by_chance": 1 - request.ratio,
+        "agreement_by_chance": kind.chance(lm, fitted, request.ratio),
         "transfer": [vars(row) for row in rows],
         "held_out": told | {"texts": text_keys(split.measure), "windows": len(stretches), "unit": "nats per token"},
-        "null": "the first four keys and the newest, as many of every head: equal bytes",
+        "null": kind.null,
     }
     about: dict[str, Any] = {
         "texts": text_keys(split.calibrate),
@@ -185,7 +196,8 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
         "split": split.words,
     }
     about |= {"window": size, "prefix": request.prefix, "continuation": request.continuation, "seed": request.seed}
-    about |= {"kernel": "compacted KV cache"}
+    evicts = request.method in KINDS
+    about |= {"kernel": "compacted KV cache" if evicts else "masked blocks"}
     recorded = protocol("export-eviction", lm, next(iter(request.texts or []), None), **about)
     write_text(path.with_suffix(".json"), json.dumps(certificate | {"protocol": recorded}, indent=1) + "\n")
     yaml = None
@@ -193,15 +205,16 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
         yaml = options(path, request.budget, request.share)
         write_text(path.with_suffix(".yaml"), yaml)
     units = len(np.unique(documents))
-    loss, of_null = (Comparison.of(told, key, units=units) for key in ("change", "null"))
+    loss, null = (Comparison.of(told, key, units=units) for key in ("change", "null"))
+    dropped = "Keys are dropped once, after the prompt; a stack that drops them while it writes may lose otherwise."
     return ExportedEviction(
         path=str(path),
         certificate=certificate,
         yaml=yaml,
         rows=rows,
-        sentence=f"Without {request.ratio:.0%} of the keys, held-out text loses {loss.size} ({loss.interval}); "
-        f"sinks and the newest at equal bytes lose {of_null.size} ({of_null.interval}).",
-        notes=["Keys are dropped once, after the prompt; a stack that drops them while it writes may lose otherwise."],
+        sentence=f"{kind.told(fitted, request.ratio)}, held-out text loses {loss.size} ({loss.interval}); "
+        f"the null loses {null.size} ({null.interval}): {kind.null}.",
+        notes=[dropped] if evicts else [],
         protocol=recorded,
     )
 

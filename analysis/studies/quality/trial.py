@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -44,7 +44,27 @@ class Kind:
     share)` that uses it."""
 
     fit: Callable[[Model, Tensor, float], Any]
-    method: Callable[[Model, Any, float, str], Evicting]
+    method: Callable[[Model, Any, float, str], Any]
+
+    # Its first null, in words.
+    null: ClassVar[str] = "the first four keys and the newest, as many of every head: equal bytes"
+
+    def nulls(self, lm: Model, ratio: float) -> dict[str, list[Any]]:
+        """What it has to beat, by name; of several methods the mean."""
+        return {"null": [Newest(ratio=ratio)]}
+
+    def choices(self, trial: "Trial", fitted: Any) -> list[Kept]:
+        """What `agreement` compares of two calibrations: which keys of every prompt stay."""
+        prompts = torch.as_tensor(trial.stretches[:, : trial.prefix])
+        return [kept_of(trial.lm, trial.method(fitted), ids) for ids in prompts]
+
+    def chance(self, lm: Model, fitted: Any, ratio: float) -> float:
+        """The agreement with what is drawn at random."""
+        return 1 - ratio
+
+    def told(self, fitted: Any, ratio: float) -> str:
+        """How a sentence begins about what it loses."""
+        return f"Without {ratio:.0%} of the keys"
 
 
 def _shares(lm: Model, windows: Tensor, ratio: float) -> np.ndarray:
@@ -99,19 +119,19 @@ class Trial:
     stretches: np.ndarray
     prefix: int
 
-    def method(self, fitted: Any) -> Evicting:
+    def method(self, fitted: Any) -> Any:
         """The method with what was fitted."""
         return self.kind.method(self.lm, fitted, self.ratio, self.share)
 
-    def losses(self, method: Any) -> np.ndarray:
-        """Mean loss of each stretch behind its prompt, nats per token [n]."""
-        read = (follow(self.lm, method, torch.as_tensor(ids), self.prefix, NOTHING) for ids in self.stretches)
-        return np.array([float(followed.losses.mean()) for followed in read])
+    def losses(self, *methods: Any) -> np.ndarray:
+        """Mean loss of each stretch behind its prompt, nats per token [n], mean over methods."""
+        texts = [torch.as_tensor(ids) for ids in self.stretches]
+        read = [[follow(self.lm, method, ids, self.prefix, NOTHING).losses for ids in texts] for method in methods]
+        return np.array(read).mean((0, 2))
 
     def kept(self, fitted: Any) -> list[Kept]:
-        """Which keys of every prompt stay."""
-        prompts = torch.as_tensor(self.stretches[:, : self.prefix])
-        return [kept_of(self.lm, self.method(fitted), ids) for ids in prompts]
+        """What a calibration chooses."""
+        return self.kind.choices(self, fitted)
 
 
 def kept_of(lm: Model, method: Evicting, ids: Tensor) -> Kept:

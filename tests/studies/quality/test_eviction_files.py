@@ -16,6 +16,7 @@ from analysis.commands.quality import ExportEviction
 from analysis.errors import BadSetting
 from analysis.methods import METHODS
 from analysis.studies.quality.eviction_files import export_eviction
+from analysis.studies.quality.pattern import Pattern
 from analysis.studies.quality.trial import KINDS, Newest, agreement, calibration_windows, kept_of
 from analysis.studies.text.calibration import split_texts
 from tests.made.evaluating import TEXT
@@ -99,6 +100,22 @@ def test_lines_and_shares_read_back(ask, context, home, tmp_path):
     assert (counts / counts.mean() - torch.as_tensor(shares / shares.mean())).abs().max() < 0.2
     with pytest.raises(BadSetting, match="leaves as FILE.pt"):
         ask(output=str(tmp_path / "wrong.npy"))
+
+
+def test_a_pattern_leaves_as_a_line_with_its_nulls(ask, context, home, tmp_path):
+    lm = context.model(str(home / "tiny"))
+    made = ask(output=str(tmp_path / "pattern.txt"), method="layer_reuse", anchors=2, ratio=0.75)
+    pattern = (tmp_path / "pattern.txt").read_text().strip()
+    assert len(pattern) == lm.num_layers and pattern[0] == "F" and pattern.count("F") == 2
+    certificate = json.loads((tmp_path / "pattern.json").read_text())
+    assert set(certificate["held_out"]) >= {"change_low", "null_low", "random_low", "against_null", "against_random"}
+    assert {certificate["agreement_between_halves"]} <= {0, 0.5, 1} and 0 < certificate["agreement_by_chance"] < 1
+    assert pattern in made.sentence and not made.notes
+    kind = Pattern.of(2, 6)
+    assert [kept[2].tolist() for kept in kind.choices(None, "FFS")] == [[False, True, False]]
+    assert [one.pattern for one in kind.nulls(lm, 0.5)["null"]] == ["FFS"]
+    with pytest.raises(BadSetting, match="cannot choose"):
+        ask(output=str(tmp_path / "more.txt"), method="layer_reuse", anchors=4)
 
 
 def test_the_null_and_the_agreement_by_hand(context, home):

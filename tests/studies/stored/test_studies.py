@@ -71,7 +71,7 @@ def test_every_verb_can_be_asked_for_and_methods_describe_themselves():
     assert set(verbs.split()) <= set(STUDIES)
     assert all(callable(STUDIES[verb]) for verb in STUDIES) and len(STUDIES) == len(list(STUDIES))
     methods = """
-        dense focus streaming_llm oracle_topk csa focal focal_learned bucket_routing indexer longformer
+        dense focus streaming_llm oracle_topk csa focal focal_learned bucket_routing indexer layer_reuse longformer
         quest sparq magicpig routing_transformer performer oracle_topp snapkv ada_kv pyramid_kv tova h2o
         keydiff expected_attention duo_attention triattention kvzip_plus kvzap kv_int8 kv_int4 kv_int2
         kv_fp8 kv_turbo skip_softmax vertical_slash flex_prefill xattention

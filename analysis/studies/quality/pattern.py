@@ -1,0 +1,77 @@
+"""Which layers choose keys for others, on trial like a calibration of eviction: the pattern that leaves for a stack."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import BadSetting
+from ...methods.layer_reuse import LayerReuse
+from ...metrics.anchors import place_anchors, serving, spelled, spread
+from ...models import Model
+from ...statistics.best_keys import overlaps, whole_layers
+from .trial import Kept, Kind, Trial, agreement
+
+# Patterns that are drawn at random: as a null, and to say how far they agree.
+DRAWN, COMPARED = 3, 100
+
+
+@dataclass(frozen=True)
+class Pattern(Kind):
+    """`anchors` layers that choose `keys` keys for those below them, placed by the overlap of the layers' best keys."""
+
+    anchors: int
+    keys: int
+
+    null = "as many layers that choose, at even distances: equal reads"
+
+    @classmethod
+    def of(cls, anchors: int, keys: int) -> "Pattern":
+        """For so many anchors and keys."""
+
+        def fit(lm: Model, windows: Tensor, ratio: float) -> str:
+            whole = whole_layers(lm)
+            if not 0 < anchors <= len(whole):
+                raise BadSetting(f"{anchors} of {len(whole)} layers cannot choose: give --anchors fewer.")
+            placed = place_anchors(overlaps(lm, list(windows.numpy()), keys), anchors)
+            return spelled([whole[anchor] for anchor in placed], lm.num_layers)
+
+        def method(lm: Model, fitted: str, ratio: float, share: str) -> LayerReuse:
+            return LayerReuse(k=keys, pattern=fitted)
+
+        return cls(fit, method, anchors, keys)
+
+    def nulls(self, lm: Model, ratio: float) -> dict[str, list[Any]]:
+        """Anchors at even distances, and at random ones."""
+        drawn = self._drawn(lm.num_layers)
+        patterns = {
+            "null": [spelled(spread(lm.num_layers, self.anchors), lm.num_layers)],
+            "random": [next(drawn) for _ in range(DRAWN)],
+        }
+        return {name: [LayerReuse(k=self.keys, pattern=one) for one in some] for name, some in patterns.items()}
+
+    def choices(self, trial: Trial, fitted: str) -> list[Kept]:
+        """Of every layer but the first, which one chooses for it."""
+        anchors = [layer for layer, letter in enumerate(fitted) if letter == "F"]
+        served = enumerate(serving(anchors, len(fitted)))
+        return [{layer: torch.arange(len(fitted)) == anchor for layer, anchor in served if layer}]
+
+    def chance(self, lm: Model, fitted: str, ratio: float) -> float:
+        """The mean over patterns drawn at random."""
+        drawn, trial = self._drawn(lm.num_layers), Trial(lm, self, ratio, "", np.zeros((0, 0)), 0)
+        own = self.choices(trial, fitted)
+        return float(np.mean([agreement(own, self.choices(trial, next(drawn))) for _ in range(COMPARED)]))
+
+    def told(self, fitted: str, ratio: float) -> str:
+        """How a sentence begins about what it loses."""
+        return f"With the pattern {fitted} and {self.keys} keys a query"
+
+    def _drawn(self, layers: int) -> Iterator[str]:
+        """Patterns at random, the first layer an anchor."""
+        draw = np.random.default_rng(0)
+        while True:
+            others = draw.choice(np.arange(1, layers), self.anchors - 1, replace=False)
+            yield spelled([0, *others.tolist()], layers)
