@@ -51,9 +51,7 @@ class LayerReuse(Method):
         layers = len(self.whole_)
         self.pattern_ = self.pattern or spelled(spread(layers, self.anchors), layers)
         if len(self.pattern_) != layers:
-            raise BadSetting(
-                f"The pattern {self.pattern_[:40]} does not fit a model of {layers} layers: give each one."
-            )
+            raise BadSetting(f"The pattern {self.pattern_[:40]} does not fit a model of {layers} layers: name each.")
         self.share_ = self.pattern_.count("F") / layers
         # First query of a block -> places of the keys that the last anchor chose for its queries, [B, n, k].
         self.chosen_: dict[int, Tensor] = {}
