@@ -66,6 +66,19 @@ def join(query: int, room: int, places: np.ndarray, mass: np.ndarray, count: int
 
 
 @njit(nogil=True, cache=True)
+def weigh(scores: np.ndarray, at: np.ndarray, mass: np.ndarray, weights: np.ndarray) -> None:
+    """Softmax of a row of scores at the places `at`, into `weights` there and added to the `mass` of these keys."""
+    largest, total = -np.inf, 0.0
+    for place in at:
+        largest = max(largest, scores[place])
+    for place in at:
+        total += np.exp(scores[place] - largest)
+    for i in range(len(at)):
+        weights[at[i]] = np.exp(scores[at[i]] - largest) / total
+        mass[i] += weights[at[i]]
+
+
+@njit(nogil=True, cache=True)
 def _follow(
     scores: np.ndarray,
     visible: np.ndarray,
@@ -78,6 +91,7 @@ def _follow(
     keep: np.ndarray,
 ) -> Any:
     """One head: `places` rising with their `mass`, the first `count` of them held; returns the new count."""
+    weights = np.empty(scores.shape[1])
     for row in range(len(scores)):
         query = first_row + row
         left = 0
@@ -88,13 +102,8 @@ def _follow(
         count = left
         if visible[row, query - first_column]:
             count = join(query, room, places, mass, count)
-        largest, total = -np.inf, 0.0
+        weigh(scores[row], places[:count] - first_column, mass, weights)
         for i in range(count):
-            largest = max(largest, scores[row, places[i] - first_column])
-        for i in range(count):
-            total += np.exp(scores[row, places[i] - first_column] - largest)
-        for i in range(count):
-            mass[i] += np.exp(scores[row, places[i] - first_column] - largest) / total
             keep[row, places[i] - first_column] = True
     return count
 
@@ -145,12 +154,12 @@ class Evicted:
     def _read(self, text: int, head: int, scores: Tensor, place: int) -> Tensor:
         """The weights [n] of a query on what is held, those of keys that its head dropped 0."""
         cache, row = self.cache, (text, head)
-        room = self.room[head]
-        cache.widen(min(room, place + 1) + 1)
-        weights = np.zeros(len(scores), np.float32)
-        state = cache.places[row], cache.mass[row], cache.count[row]
-        of_group = self.places[text, head // (len(self.room) // self.shape[1])]
-        cache.count[row] = _read(scores.cpu().numpy(), of_group, place, room, *state, weights)
+        cache.widen(min(self.room[head], place + 1) + 1)
+        weights, of_group = np.zeros(len(scores), np.float32), self.places[text, head // len(self._sharing(0))]
+        count = join(place, self.room[head], cache.places[row], cache.mass[row], cache.count[row])
+        held = np.searchsorted(of_group, cache.places[row][:count])
+        weigh(scores.cpu().numpy(), held, cache.mass[row], weights)
+        cache.count[row] = count
         return torch.from_numpy(weights)
 
     def _drop(self, row: tuple[int, ...]) -> None:
@@ -175,29 +184,3 @@ class Evicted:
         return sum(x.nbytes for pair in self.rows.values() for x in pair)
 
     read_bytes = nbytes
-
-
-@njit(nogil=True, cache=True)
-def _read(
-    scores: np.ndarray,
-    stored: np.ndarray,
-    query: int,
-    room: int,
-    places: np.ndarray,
-    mass: np.ndarray,
-    count: int,
-    weights: np.ndarray,
-) -> Any:
-    """One query of one head as in `evict._follow`, its `scores` those of the places `stored` (rising, all that the head
-    holds among them); fills `weights` and returns how many keys the head holds then."""
-    count = join(query, room, places, mass, count)
-    largest, total = -np.inf, 0.0
-    for i in range(count):
-        largest = max(largest, scores[np.searchsorted(stored, places[i])])
-    for i in range(count):
-        total += np.exp(scores[np.searchsorted(stored, places[i])] - largest)
-    for i in range(count):
-        at = np.searchsorted(stored, places[i])
-        weights[at] = np.exp(scores[at] - largest) / total
-        mass[i] += weights[at]
-    return count

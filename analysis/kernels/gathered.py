@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .decode import Growing
 from .dense import dense
-from .one_query import Read, attend, compiled
+from .native.one_query import Read, attend, compiled
 from .parts import part
 from .pool import accelerated
 from .scoring import softmax

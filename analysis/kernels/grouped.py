@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from ..errors import BadSetting
-from . import compiled, gpu, packed, reference
+from . import gpu, packed, reference
 from .dense import HALVES
 from .members import MOST_GROUPS, causal_pairs, kept_pairs
 from .merge import read_sinks, with_sink_logits
+from .native import compiled
 from .parts import part
 from .pool import accelerated, on_host
 

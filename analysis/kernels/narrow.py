@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .bits import Directions, Floats, Format, Steps
 from .decode import Growing
-from .one_query import Packed, attend_packed
+from .native.one_query import Packed, attend_packed
 from .pool import on_host
 from .ragged import Ragged, causal, weighed
 from .scoring import Scoring

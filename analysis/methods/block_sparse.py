@@ -10,8 +10,17 @@ from torch import Tensor
 
 from ..declaration import field, fields_of
 from ..errors import BadSetting
-from ..kernels.block_maps import crossed_blocks, fewest_reaching, in_blocks, largest, last_queries, map_by_rows, rises
-from ..kernels.blocks import BLOCK, block_attention
+from ..kernels.blocks import (
+    BLOCK,
+    block_attention,
+    crossed_blocks,
+    fewest_reaching,
+    in_blocks,
+    largest,
+    last_queries,
+    map_by_rows,
+    rises,
+)
 from ..kernels.parts import part
 from ..kernels.pool import on_host
 from ..kernels.scoring import Scoring

@@ -10,9 +10,8 @@ from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 from ..errors import AnalysisError
-from ..kernels.decode import GroupMajor, Growing
+from ..kernels.decode import GroupMajor, GroupTable, Growing
 from ..kernels.evicted import Evicted, Heads
-from ..kernels.group_table import GroupTable
 from ..kernels.members import apart, texts_of
 from ..kernels.narrow import Narrow, Storage
 from ..kernels.packed import Sizes

@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from ..errors import BadSetting
-from ..kernels import measured
+from ..kernels.native import measured
 from ..kernels.pool import accelerated, on_host
 from ..kernels.rank import check_mass
 from ..seam.attention import apply

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..kernels import measured
+from ..kernels.native import measured
 from ..kernels.pool import accelerated, each
 from ..seam.attention import Block
 from ..seam.calls import MASKED, Attended, Call

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..kernels.block_maps import rises
+from ..kernels.blocks import rises
 from ..kernels.pool import each
 from .states import attention_states
 

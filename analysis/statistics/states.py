@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import BadModel
-from ..kernels import measured
+from ..kernels.native import measured
 from ..kernels.pool import accelerated, each
 from ..seam.attention import Block, apply
 from ..seam.calls import MASKED, Attended, Call

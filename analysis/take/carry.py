@@ -55,7 +55,7 @@ INSTEAD = {
     # nobody times the parts of a call there
     (f"{PACKAGE}.kernels.parts", "part"): "from contextlib import nullcontext as part",
     # nothing is compiled there
-    (f"{PACKAGE}.kernels.one_query", "attend_packed"): "def attend_packed(*about):\n    return None",
+    (f"{PACKAGE}.kernels.native.one_query", "attend_packed"): "def attend_packed(*about):\n    return None",
     # causal membership alone is taken along
     (f"{PACKAGE}.groups.router", "balanced"): (
         "def balanced(router, membership, *about):\n"

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import analysis
 from analysis.errors import BadSetting
-from analysis.kernels import block_maps, blocks as module
+from analysis.kernels import blocks as module
 from analysis.kernels.blocks import BLOCK, block_attention, block_mask
 from analysis.methods.block_sparse import block_map
 
@@ -144,7 +144,7 @@ def test_several_small_blocks_are_judged_at_once_as_one_by_one(kind, monkeypatch
     """300 rows in blocks of 16: stretches of 128, 128 and 32 rows, and 12 that remain."""
     q, k, _ = states(2, 4, 2, 300, 8, seed=7)
     together = block_map(kind, q * 4, k, block=16)
-    monkeypatch.setattr(block_maps, "BLOCK", 1)
+    monkeypatch.setattr(module, "BLOCK", 1)
     alone = block_map(kind, q * 4, k, block=16)
     assert together.equal(alone) and not alone.equal(torch.ones_like(alone).tril())
 

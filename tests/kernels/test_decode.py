@@ -4,11 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from analysis.kernels import native, one_query
+from analysis.kernels import native
 from analysis.kernels.decode import GroupMajor, Growing
 from analysis.kernels.gathered import gathered_attention
 from analysis.kernels.merge import read_sinks, sink_pairs
-from analysis.kernels.one_query import Read, attend
+from analysis.kernels.native import one_query
+from analysis.kernels.native.one_query import Read, attend
 from analysis.timing.inference import time_decode
 
 BUILT = pytest.mark.skipif(not one_query.programs(), reason="no C++ compiler is here")

@@ -10,8 +10,9 @@ from hypothesis import given, settings, strategies as st
 from torch.nn.attention import varlen
 
 from analysis.errors import BadSetting
-from analysis.kernels import compiled, grouped_attention, packed, plan, reference
+from analysis.kernels import grouped_attention, packed, plan, reference
 from analysis.kernels.merge import merge, merges, read_sinks
+from analysis.kernels.native import compiled
 from analysis.timing import peak_bytes
 
 TILES = torch.bfloat16 in compiled.programs()

@@ -5,7 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from analysis.kernels import measured, native, rows
+from analysis.kernels import native, rows
+from analysis.kernels.native import measured
 from analysis.statistics import HeadReading
 from analysis.statistics.heads import ALL, CORE
 from analysis.statistics.reader import Reader

@@ -5,8 +5,9 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.groups.controls import random_tokens
-from analysis.kernels import compiled, grouped_attention, native, plan
+from analysis.kernels import grouped_attention, native, plan
 from analysis.kernels.members import kept_pairs
+from analysis.kernels.native import compiled
 from analysis.kernels.reference import kept
 
 BUILT = pytest.mark.skipif(not compiled.programs(), reason="no C++ compiler is here")

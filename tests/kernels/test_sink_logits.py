@@ -5,13 +5,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from analysis.errors import BadSetting
-from analysis.kernels import Plan, compiled, grouped_attention, one_query, planned_attention
+from analysis.kernels import Plan, grouped_attention, planned_attention
 from analysis.kernels.biased import biased_attention
 from analysis.kernels.blocks import block_attention
 from analysis.kernels.decode import GroupMajor
 from analysis.kernels.dense import dense
 from analysis.kernels.gathered import gathered_attention, paged_attention
-from analysis.kernels.one_query import Read, attend
+from analysis.kernels.native import compiled, one_query
+from analysis.kernels.native.one_query import Read, attend
 from analysis.kernels.ragged import Ragged
 from analysis.kernels.topk import _by_torch, topk_attention
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from analysis.kernels import narrow, native, one_query
+from analysis.kernels import narrow, native
 from analysis.kernels.bits import stored
 from analysis.kernels.narrow import STORAGES, Narrow, Storage, steps
+from analysis.kernels.native import one_query
 from analysis.methods import METHODS
 from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply, ran

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from analysis.kernels import gpu, packed, ragged, topk
-from analysis.kernels.group_table import GroupTable
+from analysis.kernels.decode import GroupTable
 from analysis.kernels.pool import accelerated
 from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply

@@ -14,10 +14,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from . import native
-from .members import bit_sets
-from .native import of_heads
-from .parts import part
+from .. import native
+from ..members import bit_sets
+from ..parts import part
+from . import of_heads
 
 # A bit each, and a sign.
 MOST_GROUPS = 31

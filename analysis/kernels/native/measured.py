@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import native
-from .rank import SLACK
+from .. import native
+from ..rank import SLACK
 
 # The numbers of a row, and the bins of distance.
 COLUMNS, BINS = 9, 32
@@ -114,7 +114,7 @@ def measure_rows(
     """
     if (built := _built()) is None:
         # numba is loaded when it is first needed
-        from . import rows
+        from .. import rows
 
         facts = int(texts.first[text]), texts.real[text], texts.earlier[text]
         asked: tuple[Any, ...] = (texts.mass, texts.window, texts.without_first, texts.more)
@@ -133,7 +133,7 @@ def sharpness(scores: np.ndarray, start: int, entropy: np.ndarray, largest: np.n
     all is hidden.
     """
     if (built := _built()) is None:
-        from . import rows
+        from .. import rows
 
         rows.sharpness(scores, start, entropy, largest)
         return

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from . import native
-from .bits import Directions, Format, Steps, lloyd_max, rotation
-from .native import ALONE, of_heads
-from .pool import accelerated
-from .scoring import softmax
+from .. import native
+from ..bits import Directions, Format, Steps, lloyd_max, rotation
+from ..pool import accelerated
+from ..scoring import softmax
+from . import ALONE, of_heads
 
 # Kinds of rows of `narrow.cpp`.
 STEPS, COLUMNS, FLOATS, DIRECTIONS = range(4)
