@@ -122,11 +122,6 @@ class _Side:
         """As one query reads it."""
         return Packed(self.format, [part.rows for part in self.parts], self.tail.rows)
 
-    @property
-    def buffers(self) -> list[Growing]:
-        """All that it stores."""
-        return [*self.parts, self.tail]
-
 
 @dataclass(frozen=True)
 class _PackedHeads:
@@ -136,11 +131,6 @@ class _PackedHeads:
     kept: int
     keys: _Side
     values: _Side
-
-    @property
-    def buffers(self) -> list[Growing]:
-        """All that it stores."""
-        return [*self.keys.buffers, *self.values.buffers]
 
     def attend(self, query: Tensor, scoring: Scoring, sinks: Tensor | None) -> Tensor:
         """What the last n tokens read, themselves causally: query [S, H / G, n, D] -> the same."""
@@ -214,11 +204,7 @@ class Narrow(Ragged):
         return out.view(query.shape)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of keys and values held, free room for new tokens included."""
-        return sum(buffer.nbytes for stack in self._narrow for buffer in stack.buffers)
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes of keys and values that a step reads."""
-        return sum(buffer.rows.nbytes for stack in self._narrow for buffer in stack.buffers)
+    def buffers(self) -> list[Growing]:
+        """All that it stores."""
+        sides = [side for stack in self._narrow for side in (stack.keys, stack.values)]
+        return [buffer for side in sides for buffer in (*side.parts, side.tail)]

@@ -131,14 +131,19 @@ class Ragged:
         return grouped, None if sink_logits is None else sink_logits.unflatten(0, (groups, -1)).repeat(batch, 1)
 
     @property
+    def buffers(self) -> list[Growing]:
+        """All that it stores."""
+        return [buffer for stack in self._stacks for buffer in (stack.keys, stack.values)]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of keys and values held, free room for new tokens included."""
-        return sum(stack.keys.nbytes + stack.values.nbytes for stack in self._stacks)
+        return sum(buffer.nbytes for buffer in self.buffers)
 
     @property
     def read_bytes(self) -> int:
         """Bytes of keys and values that a step reads."""
-        return sum(stack.keys.rows.nbytes + stack.values.rows.nbytes for stack in self._stacks)
+        return sum(buffer.rows.nbytes for buffer in self.buffers)
 
 
 def causal(query: Tensor, count: int) -> Tensor | None:

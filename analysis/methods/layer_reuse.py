@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..declaration import field
 from ..errors import BadSetting
+from ..kernels.scoring import softmax
 from ..metrics.anchors import spelled, spread
 from ..seam.cache_checks import sees_all
 from ..seam.calls import Block
@@ -65,7 +66,8 @@ class LayerReuse(Method):
         if not self.whole_[block.layer]:
             return None
         if self._chooses(block.layer):
-            self.chosen_[block.first_row] = best_keys(block, self.k)
+            scores = block.scores.detach().float().masked_fill(~block.visible, -torch.inf)
+            self.chosen_[block.first_row] = best_keys(softmax(scores, block.sinks).nan_to_num(0.0), self.k)
         chosen = self.chosen_[block.first_row]
         read = torch.zeros(*chosen.shape[:2], block.scores.shape[-1], dtype=torch.bool, device=chosen.device)
         return read.scatter_(-1, chosen, True)[:, None]

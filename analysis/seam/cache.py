@@ -224,13 +224,11 @@ class CompactLayer(GrowingLayer):
 
     @classmethod
     def of(cls, layer: CacheLayerMixin) -> "CompactLayer | None":
-        """A layer with what this one holds, itself where it is of this kind; None of others than transformers' own
-        that holds a whole past."""
-        if isinstance(layer, cls) or not isinstance(layer, DynamicLayer):
-            return layer if isinstance(layer, cls) else None
-        own = cls()
-        own.lazy_initialization(layer.keys, layer.values)
-        return own
+        """One with what transformers' own holds that keeps a whole past, or itself; None of another kind."""
+        own = layer if isinstance(layer, cls) else cls()
+        if isinstance(layer, DynamicLayer):
+            own.lazy_initialization(layer.keys, layer.values)
+        return own if own.is_initialized else None
 
     def compact(self, kept: torch.Tensor, storage: Storage | None = None, spare: int = 0) -> None:
         """Keep only what `kept` bool [B, G, n] says, as `storage` says; None: in full. Of the tokens so far or, once

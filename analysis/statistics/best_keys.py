@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.scoring import softmax
 from ..seam.attention import apply
 from ..seam.cache_checks import sees_all
 from ..seam.calls import Block
@@ -20,12 +19,10 @@ if TYPE_CHECKING:
 QUERIES = 512
 
 
-def best_keys(block: Block, k: int) -> Tensor:
-    """The `k` keys with most attention on average over the heads, of each query: places [B, n, k] among the block's
-    keys, all where there are no more."""
-    weights = softmax(block.scores.detach().float().masked_fill(~block.visible, -torch.inf), block.sinks)
-    mean = weights.nan_to_num(0.0).mean(1)
-    return mean.topk(min(k, mean.shape[-1]), sorted=False).indices
+def best_keys(weights: Tensor, k: int) -> Tensor:
+    """The `k` keys with most attention on average over the heads, of each query: places [B, n, k] of weights
+    [B, H, n, T], all where there are no more."""
+    return weights.float().mean(1).topk(min(k, weights.shape[-1]), sorted=False).indices
 
 
 def whole_layers(lm: "Model") -> list[int]:
@@ -36,19 +33,6 @@ def whole_layers(lm: "Model") -> list[int]:
 def rows_of(length: int) -> np.ndarray:
     """The queries of a text that are compared: some of its second half, evenly."""
     return np.unique(np.linspace(length // 2, length - 1, min(QUERIES, length - length // 2)).astype(int))
-
-
-class _Best(Hooks):
-    """Reads everything, and remembers the best keys of some queries."""
-
-    def __init__(self, layers: list[int], rows: np.ndarray, k: int) -> None:
-        self.rows, self.k = torch.as_tensor(rows), k
-        self.parts: dict[int, list[Tensor]] = {layer: [] for layer in layers}
-
-    def mask(self, block: Block) -> None:
-        inside = torch.isin(block.rows.cpu(), self.rows)
-        if block.layer in self.parts and inside.any():
-            self.parts[block.layer].append(best_keys(block, self.k)[0].int().cpu()[inside])
 
 
 def overlap(best: Tensor, keys: int) -> np.ndarray:
@@ -68,8 +52,15 @@ def overlaps(lm: "Model", windows: list[np.ndarray], k: int) -> np.ndarray:
     past, mean over windows [T]. Holds k numbers for each compared query and layer, and never T x T."""
     of_windows = []
     for ids in windows:
-        best = _Best(whole_layers(lm), rows_of(len(ids)), k)
-        with apply(lm, best):
+        parts: dict[int, list[Tensor]] = {layer: [] for layer in whole_layers(lm)}
+        rows = torch.as_tensor(rows_of(len(ids)))
+
+        def watch(block: Block, weights: Tensor, parts: dict = parts, rows: Tensor = rows) -> None:
+            inside = torch.isin(block.rows.cpu(), rows)
+            if block.layer in parts:
+                parts[block.layer].append(best_keys(weights, k)[0].int().cpu()[inside])
+
+        with apply(lm, Hooks(), watch=watch):
             forward(lm, torch.as_tensor(ids))
-        of_windows.append(overlap(torch.stack([torch.cat(parts) for parts in best.parts.values()]), len(ids)))
+        of_windows.append(overlap(torch.stack([torch.cat(some) for some in parts.values()]), len(ids)))
     return np.mean(of_windows, axis=0)

@@ -24,7 +24,7 @@ from ..methods.csa import CSA
 from ..methods.evicting import Evicting
 from ..methods.while_decoding import WhileDecoding
 from ..package import PROGRAM
-from .flatten import PACKAGE, Flat, calls_of, docstring
+from .flatten import PACKAGE, Flat, source
 
 # Method -> the settings with which it can be taken along, name -> the one value.
 TAKEN: dict[str, dict[str, Any]] = {
@@ -152,12 +152,13 @@ def code(name: str) -> dict[str, str]:
         files = {OF_CACHE: of_cache().text(CACHE_DOCSTRING, [])}
     for place in ((root, "attach"), (root, maker), layer, (method.__module__, method.__name__)):
         flat.need(*place)
-    calls = calls_of(root)
+    tree = source(root).tree
+    calls = [line for line in tree.body if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call)]
     for call in calls:
         flat.scan(root, call)
     flat.settle()
     last = [*map(ast.unparse, calls), f'MADE["{name}"] = {method.__name__}, {maker}, {layer[1]}']
-    return {CODE: flat.text(docstring(root), last)} | files
+    return {CODE: flat.text(ast.get_docstring(tree, clean=False) or "", last)} | files
 
 
 def pack(policy: dict, tensors: dict[str, Tensor], place: str = "") -> bytes:

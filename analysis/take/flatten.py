@@ -183,14 +183,3 @@ def _ours(module: str) -> bool:
 def _first_line(node: ast.stmt) -> int:
     """Of a definition with its decorators."""
     return min([node.lineno, *(part.lineno for part in getattr(node, "decorator_list", []))])
-
-
-def calls_of(module: str) -> list[ast.Expr]:
-    """The calls at the top of a module."""
-    lines = [node for node in source(module).tree.body if isinstance(node, ast.Expr)]
-    return [line for line in lines if isinstance(line.value, ast.Call)]
-
-
-def docstring(module: str) -> str:
-    """Of a module."""
-    return ast.get_docstring(source(module).tree, clean=False) or ""

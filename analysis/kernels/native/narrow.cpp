@@ -1,31 +1,20 @@
 // One query reads keys and values that are packed in few bits, and the newest ones behind them as they are. A block of rows
 // becomes numbers once, in the nearest cache, for all query heads that share it; what is read from memory are the bytes.
 
-#include <cmath>
 #include <cstdlib>
 
 #include "online.h"
 
 // The keys or the values of some heads: `packed` rows of `bytes` bytes, then `tail_rows` numbers as they are; from head to head
 // `code_head` bytes, `step_head` and `tail_head` numbers. `steps` and `lows` are float16: of STEPS one for `group` numbers of a
-// row, of COLUMNS a row of them for `group` rows; of FLOATS and DIRECTIONS `steps` has the factor or length of a row.
+// row, of COLUMNS a row of them for `group` rows; of FLOATS and DIRECTIONS `steps` has the factor or length of a row. `turned`:
+// the query as it meets packed directions, float32 [heads, size], or null.
 struct Side {
     const uint8_t *codes;
     const uint16_t *steps, *lows;
-    const float *levels;
+    const float *levels, *turned;
     const void *tail;
     long kind, bits, group, packed, bytes, code_head, step_head, tail_rows, tail_head;
-};
-
-// q and out [heads, size], one after another; `turned`: q as it meets packed directions, float32, or null; `sink_logits`: see
-// `Begun`.
-struct Asked {
-    const void *q;
-    const float *turned;
-    void *out;
-    const float *sink_logits;
-    long heads, repeat, size;  // `repeat` heads of q share one of keys and values
-    float scale;
 };
 
 namespace {
@@ -118,9 +107,9 @@ struct Rows {
     }
 };
 
-template <class Word> int some_heads(const Asked &asked, const Side &keys, const Side &values, long from, long to) {
+template <class Word> int some_heads(const Query &query, const Side &keys, const Side &values, long from, long to) {
     typedef typename Word::Number Number;
-    const long size = asked.size, repeat = asked.repeat, total_rows = keys.packed + keys.tail_rows;
+    const long size = query.size, repeat = query.repeat, total_rows = keys.packed + keys.tail_rows;
     const size_t numbers = repeat * (3 * size + BLOCK) + 2 * BLOCK * size + 4 * size;
     float *memory = (float *)malloc(numbers * sizeof(float) + repeat * sizeof(Row));
     if (!memory) return 1;
@@ -131,18 +120,10 @@ template <class Word> int some_heads(const Asked &asked, const Side &keys, const
     long mine[BLOCK];
     for (long j = 0; j < BLOCK; j++) mine[j] = j;
     for (long g = from; g < to; g++) {
-        const Number *q = (const Number *)asked.q + g * repeat * size;
-        Number *out = (Number *)asked.out + g * repeat * size;
-        for (long r = 0; r < repeat; r++) {
-            const Begun begun(asked.sink_logits, g * repeat + r);
-            rows[r].most = begun.most, rows[r].weight = begun.sum;
-            for (long d = 0; d < size; d++) {
-                const long at = r * size + d;
-                plain[at] = Word::wide_one(q[at]) * asked.scale * LOG2_E;
-                turned[at] = asked.turned ? asked.turned[g * repeat * size + at] * asked.scale * LOG2_E : plain[at];
-                rows[r].sums[d] = 0.f;
-            }
-        }
+        for (long r = 0; r < repeat; r++) rows[r].q = plain + r * size;
+        begin<Word>(rows, query, g);
+        for (long at = 0; at < repeat * size; at++)
+            turned[at] = keys.turned ? keys.turned[g * repeat * size + at] * query.scale * LOG2_E : plain[at];
         Rows of_keys(keys, g, size, steps), of_values(values, g, size, steps + 2 * size);
         const auto read = [&](Rows &packed, const Side &side, long at, float *row) {
             if (at < side.packed) return packed.read(at, row);
@@ -163,26 +144,23 @@ template <class Word> int some_heads(const Asked &asked, const Side &keys, const
                 mix<Word32>(rows[r], value, size, mine, n, size, weigh(rows[r]));
             }
         }
-        for (long r = 0; r < repeat; r++) {
-            const float by = rows[r].weight > 0.f ? 1.f / rows[r].weight : 0.f;
-            for (long d = 0; d < size; d++) out[r * size + d] = Word::narrow(rows[r].sums[d] * by);
-        }
+        finish<Word>(rows, query, g);
     }
     free(memory);
     return 0;
 }
 
-template <class Word> int all_heads(const Asked &asked, const Side &keys, const Side &values, long threads) {
-    return shared_out(asked.heads / asked.repeat, threads, [&](long from, long to) {
-        return some_heads<Word>(asked, keys, values, from, to);
+template <class Word> int all_heads(const Query &query, const Side &keys, const Side &values, long threads) {
+    return shared_out(query.heads / query.repeat, threads, [&](long from, long to) {
+        return some_heads<Word>(query, keys, values, from, to);
     });
 }
 
 }  // namespace
 
-extern "C" int narrow_single(const Asked *asked, const Side *keys, const Side *values, long threads) {
-    return all_heads<Word32>(*asked, *keys, *values, threads);
+extern "C" int narrow_single(const Query *query, const Side *keys, const Side *values, long threads) {
+    return all_heads<Word32>(*query, *keys, *values, threads);
 }
-extern "C" int narrow_half(const Asked *asked, const Side *keys, const Side *values, long threads) {
-    return all_heads<Word16>(*asked, *keys, *values, threads);
+extern "C" int narrow_half(const Query *query, const Side *keys, const Side *values, long threads) {
+    return all_heads<Word16>(*query, *keys, *values, threads);
 }

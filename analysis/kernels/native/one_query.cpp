@@ -2,7 +2,6 @@
 // of what is held. A step of generation is bound by the bytes that it reads: a block of keys stays in the cache for all
 // query heads that share it, and nothing is written but the answer.
 
-#include <cmath>
 #include <cstdlib>
 
 #include "online.h"
@@ -22,16 +21,6 @@ struct Part {
     }
 };
 
-// q and out [heads, size], one after another; lse [heads], -inf where nothing is read. `sink_logits`: see `Begun`.
-struct Query {
-    const void *q;
-    void *out;
-    float *lse;
-    const float *sink_logits;
-    long heads, repeat, size;  // `repeat` heads of q share one of keys and values
-    float scale;
-};
-
 namespace {
 
 template <class Word> int heads(const Query &query, const Part *parts, long count, long from, long to) {
@@ -43,16 +32,7 @@ template <class Word> int heads(const Query &query, const Part *parts, long coun
     float *room = (float *)(rows + repeat);
     for (long r = 0; r < repeat; r++, room += 2 * size + BLOCK) rows[r] = {room, room + size, room + 2 * size, 0.f, 0.f};
     for (long g = from; g < to; g++) {
-        const Number *q = (const Number *)query.q + g * repeat * size;
-        Number *out = (Number *)query.out + g * repeat * size;
-        for (long r = 0; r < repeat; r++) {
-            const Begun begun(query.sink_logits, g * repeat + r);
-            rows[r].most = begun.most, rows[r].weight = begun.sum;
-            for (long d = 0; d < size; d++) {
-                rows[r].q[d] = Word::wide_one(q[r * size + d]) * query.scale * LOG2_E;
-                rows[r].sums[d] = 0.f;
-            }
-        }
+        begin<Word>(rows, query, g);
         for (const Part *part = parts; part < parts + count; part++) {
             const Number *keys = (const Number *)part->keys + g * part->k_head;
             const Number *values = (const Number *)part->values + g * part->v_head;
@@ -86,11 +66,7 @@ template <class Word> int heads(const Query &query, const Part *parts, long coun
                 }
             }
         }
-        for (long r = 0; r < repeat; r++) {
-            const float weight = rows[r].weight, by = weight > 0.f ? 1.f / weight : 0.f;
-            query.lse[g * repeat + r] = weight > 0.f ? (rows[r].most + std::log2(weight)) * LN_2 : -INFINITY;
-            for (long d = 0; d < size; d++) out[r * size + d] = Word::narrow(rows[r].sums[d] * by);
-        }
+        finish<Word>(rows, query, g);
     }
     free(memory);
     return 0;

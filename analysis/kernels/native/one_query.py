@@ -66,8 +66,7 @@ def attend(q: Tensor, parts: Sequence[Read], scale: float, sink_logits: Tensor |
     q, program = q.contiguous(), programs()[q.dtype]
     out, lse = torch.empty_like(q), torch.empty(1, heads, 1)
     sinks = of_heads(sink_logits)
-    of_sinks = None if sinks is None else sinks.data_ptr()
-    query = _Query(q.data_ptr(), out.data_ptr(), lse.data_ptr(), of_sinks, heads, heads // kv_heads, size, scale)
+    query = _Query(q.data_ptr(), out.data_ptr(), lse.data_ptr(), _address(sinks), heads, heads // kv_heads, size, scale)
     addresses = (_Part * len(parts))(*map(_part, parts))
     bytes_read = sum(2 * part.keys.numel() * part.keys.element_size() for part in parts)
     threads = max(1, min(torch.get_num_threads(), kv_heads, bytes_read // ALONE))
@@ -95,6 +94,10 @@ def _by_torch(q: Tensor, parts: Sequence[Read], scale: float, sink_logits: Tenso
     return out.reshape(q.shape), lse if sink_logits is None else torch.logaddexp(lse, sink_logits.to(lse)[:, None])
 
 
+def _address(numbers: Tensor | None) -> int | None:
+    return None if numbers is None else numbers.data_ptr()
+
+
 def _part(read: Read) -> _Part:
     keys, values, sets, skip = read
     of_head = sets.stride(0) if sets.dim() == 2 else 0
@@ -113,21 +116,13 @@ class Packed(NamedTuple):
 
 class _Side(Structure):
     _fields_ = [
-        *((name, c_void_p) for name in ("codes", "steps", "lows", "levels", "tail")),
+        *((name, c_void_p) for name in ("codes", "steps", "lows", "levels", "turned", "tail")),
         *((name, c_long) for name in ("kind", "bits", "group", "packed", "bytes", "code_head", "step_head")),
         *((name, c_long) for name in ("tail_rows", "tail_head")),
     ]
 
 
-class _Asked(Structure):
-    _fields_ = [
-        *((name, c_void_p) for name in ("q", "turned", "out", "sink_logits")),
-        *((name, c_long) for name in ("heads", "repeat", "size")),
-        ("scale", c_float),
-    ]
-
-
-_narrow = partial(native.programs, "narrow", POINTER(_Asked), POINTER(_Side), POINTER(_Side), c_long)
+_narrow = partial(native.programs, "narrow", POINTER(_Query), POINTER(_Side), POINTER(_Side), c_long)
 
 
 def attend_packed(q: Tensor, keys: Packed, values: Packed, scale: float, sinks: Tensor | None) -> Tensor | None:
@@ -136,26 +131,24 @@ def attend_packed(q: Tensor, keys: Packed, values: Packed, scale: float, sinks: 
     if not compiled(q):
         return None
     heads, repeat, _, size = q.shape
-    q, learned = q.contiguous(), of_heads(sinks)
-    turned = q.float() @ _rotation(size) if isinstance(keys.format, Directions) else None
-    out = torch.empty_like(q)
-    addresses = (None if x is None else x.data_ptr() for x in (q, turned, out, learned))
-    asked = _Asked(*addresses, heads * repeat, repeat, size, scale)
+    q, learned, directions = q.contiguous(), of_heads(sinks), isinstance(keys.format, Directions)
+    turned, out = q.float() @ _rotation(size) if directions else None, torch.empty_like(q)
+    query = _Query(q.data_ptr(), out.data_ptr(), None, _address(learned), heads * repeat, repeat, size, scale)
     bytes_read = sum(part.nbytes for side in (keys, values) for part in (*side.parts[:1], side.tail))
     threads = max(1, min(torch.get_num_threads(), heads, bytes_read // ALONE))
-    if _narrow()[q.dtype](byref(asked), byref(_side(keys)), byref(_side(values)), threads):
+    if _narrow()[q.dtype](byref(query), byref(_side(keys, turned)), byref(_side(values)), threads):
         raise MemoryError("A step of attention was refused memory.")
     return out
 
 
-def _side(packed: Packed) -> _Side:
+def _side(packed: Packed, turned: Tensor | None = None) -> _Side:
     stored_as, parts, tail = packed
     kind, bits, group, levels = FLOATS, 8, 1, None
     if isinstance(stored_as, Steps):
         kind, bits, group = (COLUMNS if stored_as.by_column else STEPS), stored_as.bits, stored_as.group
     elif isinstance(stored_as, Directions):
         kind, bits, levels = DIRECTIONS, stored_as.bits, _levels(stored_as.bits).data_ptr()
-    behind = tail.data_ptr(), kind, bits, group
+    behind = _address(turned), tail.data_ptr(), kind, bits, group
     if not parts:
         return _Side(None, None, None, levels, *behind, 0, 0, 0, 0, tail.shape[1], tail.stride(0))
     codes, steps = parts[:2]

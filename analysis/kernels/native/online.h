@@ -3,9 +3,21 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 
 #include "lanes.h"
 #include "threads.h"
+
+// One query: q and out [heads, size], one after another; lse [heads], -inf where nothing is read, or null; `sink_logits`: see
+// `Begun`.
+struct Query {
+    const void *q;
+    void *out;
+    float *lse;
+    const float *sink_logits;
+    long heads, repeat, size;  // `repeat` heads of q share one of keys and values
+    float scale;
+};
 
 namespace {
 
@@ -40,6 +52,27 @@ struct Word16 {
 struct Row {
     float *q, *sums, *scores, most, weight;  // [size], [size], [BLOCK]
 };
+
+// The heads of the query that share head `g` of keys and values, as they meet the keys; nothing is read yet.
+template <class Word> void begin(Row *rows, const Query &query, long g) {
+    for (long r = 0; r < query.repeat; r++) {
+        const typename Word::Number *q = (const typename Word::Number *)query.q + (g * query.repeat + r) * query.size;
+        const Begun begun(query.sink_logits, g * query.repeat + r);
+        rows[r].most = begun.most, rows[r].weight = begun.sum;
+        for (long d = 0; d < query.size; d++) rows[r].q[d] = Word::wide_one(q[d]) * query.scale * LOG2_E, rows[r].sums[d] = 0.f;
+    }
+}
+
+// What they have read.
+template <class Word> void finish(const Row *rows, const Query &query, long g) {
+    for (long r = 0; r < query.repeat; r++) {
+        const long head = g * query.repeat + r;
+        const float weight = rows[r].weight, by = weight > 0.f ? 1.f / weight : 0.f;
+        if (query.lse) query.lse[head] = weight > 0.f ? (rows[r].most + std::log2(weight)) * LN_2 : -INFINITY;
+        typename Word::Number *out = (typename Word::Number *)query.out + head * query.size;
+        for (long d = 0; d < query.size; d++) out[d] = Word::narrow(rows[r].sums[d] * by);
+    }
+}
 
 // Ask for the lines of a row of numbers.
 template <class Number> void ahead(const Number *row, long size) {

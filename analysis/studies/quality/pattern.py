@@ -53,17 +53,15 @@ class Pattern(Kind):
         }
         return {name: [LayerReuse(k=self.keys, pattern=one) for one in some] for name, some in patterns.items()}
 
-    def choices(self, trial: Trial, fitted: str) -> list[Kept]:
+    def choices(self, trial: Trial | None, fitted: str) -> list[Kept]:
         """Of every layer but the first, which one chooses for it."""
-        anchors = [layer for layer, letter in enumerate(fitted) if letter == "F"]
-        served = enumerate(serving(anchors, len(fitted)))
-        return [{layer: torch.arange(len(fitted)) == anchor for layer, anchor in served if layer}]
+        served = serving([layer for layer, letter in enumerate(fitted) if letter == "F"], len(fitted))
+        return [{layer: torch.arange(len(fitted)) == served[layer] for layer in range(1, len(fitted))}]
 
     def chance(self, lm: Model, fitted: str, ratio: float) -> float:
         """The mean over patterns drawn at random."""
-        drawn, trial = self._drawn(lm.num_layers), Trial(lm, self, ratio, "", np.zeros((0, 0)), 0)
-        own = self.choices(trial, fitted)
-        return float(np.mean([agreement(own, self.choices(trial, next(drawn))) for _ in range(COMPARED)]))
+        own, drawn = self.choices(None, fitted), self._drawn(lm.num_layers)
+        return float(np.mean([agreement(own, self.choices(None, next(drawn))) for _ in range(COMPARED)]))
 
     def told(self, fitted: str, ratio: float) -> str:
         """How a sentence begins about what it loses."""
