@@ -5,6 +5,8 @@ with the sinks and the window; of what two of them hold, the later leaves out wh
 the new token only: buffers have room and grow by half.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -56,6 +58,13 @@ class Growing:
         room = self._room.new_empty(shape)
         room.narrow(self.dim, 0, self.length).copy_(self.rows)
         self._room = room
+
+
+def grown(buffers: list[Growing], new: Sequence[Tensor]) -> list[Growing]:
+    """The buffers with rows more each, or such with these rows where there are none yet."""
+    for buffer, rows in zip(buffers, new, strict=False):
+        buffer.put(rows)
+    return buffers or [Growing(rows) for rows in new]
 
 
 class _Buffer:

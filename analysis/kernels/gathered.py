@@ -7,7 +7,7 @@ product of a query with a key of the page. A decode step looks at these two vect
 import torch
 from torch import Tensor
 
-from .decode import Growing
+from .decode import Growing, grown
 from .dense import dense
 from .native.one_query import Read, attend, compiled
 from .parts import part
@@ -46,11 +46,7 @@ class Pages:
         pages, wanted = (self._bounds[0].length if self._bounds else 0), (length - 1) // self.size
         if wanted > pages:
             new = page_bounds(keys[:, :, pages * self.size : wanted * self.size], self.size)
-            if not self._bounds:
-                self._bounds = [Growing(bound) for bound in new]
-            else:
-                for buffer, bound in zip(self._bounds, new, strict=True):
-                    buffer.put(bound)
+            self._bounds = grown(self._bounds, new)
         return (self._bounds[0].rows, self._bounds[1].rows) if self._bounds else None
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .bits import Directions, Floats, Format, Steps
-from .decode import Growing
+from .decode import Growing, grown
 from .native.one_query import Packed, attend_packed
 from .pool import on_host
 from .ragged import Ragged, causal, weighed
@@ -85,13 +85,8 @@ class _Side:
         """Of rows [S, T, D] those at `places` [S, n], the first `packed` of them in few bits."""
         index = places[..., None].expand(-1, -1, rows.shape[-1])
         self.format, self.size, self.packed = stored_as, rows.shape[-1], packed
-        starts = range(0, max(1, packed), ROWS)
-        ends = [*starts[1:], packed]
-        coded = [
-            stored_as.encode(rows.gather(1, index[:, start:end]))
-            for start, end in zip(starts, ends, strict=True)
-            if end
-        ]
+        pieces = index[:, :packed].split(ROWS, 1) if packed else ()
+        coded = [stored_as.encode(rows.gather(1, piece)) for piece in pieces]
         self.parts = [Growing(torch.cat(parts, 1)) for parts in zip(*coded, strict=True)]
         self.tail = Growing(rows.gather(1, index[:, packed:]))
 
@@ -100,12 +95,7 @@ class _Side:
         if (count := packed - self.packed) <= 0:
             return
         rows = self.tail.rows
-        coded = self.format.encode(rows[:, :count])
-        if self.parts:
-            for part, more in zip(self.parts, coded, strict=True):
-                part.put(more)
-        else:
-            self.parts = [Growing(part) for part in coded]
+        self.parts = grown(self.parts, self.format.encode(rows[:, :count]))
         self.tail, self.packed = Growing(rows[:, count:].clone()), packed
 
     def blocks(self) -> Iterator[Tensor]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..kernels.decode import Growing
+from ..kernels.decode import Growing, grown
 from ..kernels.scoring import at_least_float32
 from .calls import Prompt
 from .visible import Visible
@@ -44,11 +44,7 @@ class LastQueries:
         """Append the queries of one call."""
         self.trim(2 * self.count - 1)
         new = [prompt.query.detach(), *(x[:, None] for x in prompt.tables or ())]
-        if self._rows:
-            for rows, more in zip(self._rows, new, strict=True):
-                rows.put(more)
-        else:
-            self._rows = [Growing(x) for x in new]
+        self._rows = grown(self._rows, new)
         sinks = None if prompt.visible is None else prompt.visible.sinks
         # nothing that keeps the states of a call alive
         none = prompt.first

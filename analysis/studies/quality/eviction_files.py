@@ -138,7 +138,7 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
     if context.browser:
         raise BadSetting("Files for serving stacks are written on the command line only.")
     path, keys = Path(request.output), max(1, round((1 - request.ratio) * request.prefix))
-    kind = KINDS.get(request.method) or Pattern.of(request.anchors, keys)
+    kind = KINDS.get(request.method) or Pattern(request.anchors, keys)
     suffix, write = WRITERS[request.method]
     if path.suffix != suffix:
         raise BadSetting(f"{path.name} ends in {path.suffix or 'nothing'}: {request.method} leaves as FILE{suffix}.")

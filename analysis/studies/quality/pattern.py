@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,36 +13,32 @@ from ...methods.layer_reuse import LayerReuse
 from ...metrics.anchors import place_anchors, serving, spelled, spread
 from ...models import Model
 from ...statistics.best_keys import overlaps, whole_layers
-from .trial import Kept, Kind, Trial, agreement
+from .trial import Kept, Trial, agreement
 
 # Patterns that are drawn at random: as a null, and to say how far they agree.
 DRAWN, COMPARED = 3, 100
 
 
 @dataclass(frozen=True)
-class Pattern(Kind):
-    """`anchors` layers that choose `keys` keys for those below them, placed by the overlap of the layers' best keys."""
+class Pattern:
+    """Used as a `Kind` of eviction: `anchors` layers choose `keys` keys for those below, by the overlap of layers."""
 
     anchors: int
     keys: int
 
-    null = "as many layers that choose, at even distances: equal reads"
+    null: ClassVar[str] = "as many layers that choose, at even distances: equal reads"
 
-    @classmethod
-    def of(cls, anchors: int, keys: int) -> "Pattern":
-        """For so many anchors and keys."""
+    def fit(self, lm: Model, windows: Tensor, ratio: float) -> str:
+        """The pattern by what layers read of calibration windows [n, T]."""
+        whole = whole_layers(lm)
+        if not 0 < self.anchors <= len(whole):
+            raise BadSetting(f"{self.anchors} of {len(whole)} layers cannot choose: give --anchors fewer.")
+        placed = place_anchors(overlaps(lm, list(windows.numpy()), self.keys), self.anchors)
+        return spelled([whole[anchor] for anchor in placed], lm.num_layers)
 
-        def fit(lm: Model, windows: Tensor, ratio: float) -> str:
-            whole = whole_layers(lm)
-            if not 0 < anchors <= len(whole):
-                raise BadSetting(f"{anchors} of {len(whole)} layers cannot choose: give --anchors fewer.")
-            placed = place_anchors(overlaps(lm, list(windows.numpy()), keys), anchors)
-            return spelled([whole[anchor] for anchor in placed], lm.num_layers)
-
-        def method(lm: Model, fitted: str, ratio: float, share: str) -> LayerReuse:
-            return LayerReuse(k=keys, pattern=fitted)
-
-        return cls(fit, method, anchors, keys)
+    def method(self, lm: Model, fitted: str, ratio: float, share: str) -> LayerReuse:
+        """The method with a pattern."""
+        return LayerReuse(k=self.keys, pattern=fitted)
 
     def nulls(self, lm: Model, ratio: float) -> dict[str, list[Any]]:
         """Anchors at even distances, and at random ones."""

@@ -113,7 +113,7 @@ class Trial:
     """Held-out stretches [n, T] of a prompt of `prefix` tokens and what follows."""
 
     lm: Model
-    kind: Kind
+    kind: Any
     ratio: float
     share: str
     stretches: np.ndarray

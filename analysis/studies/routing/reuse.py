@@ -1,7 +1,5 @@
 """Do layers read the same keys? The overlap of their best keys on a text, and which of them could choose for others."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -12,8 +10,6 @@ from ...metrics.anchors import place_anchors, served, spelled, spread
 from ...statistics.best_keys import overlaps, rows_of, whole_layers
 from ..context import Context, protocol, read
 from ..text.states import scope, windows_of
-
-COLUMNS = ["layer", "other", "shared"]
 
 
 @record
@@ -38,27 +34,23 @@ def reuse(request: Reuse, *, context: Context) -> ReusedKeys:
     if not windows:
         few = f"For {request.k:,} keys a text of {4 * request.k:,} tokens is needed"
         raise BadSetting(f"{few}: give a longer text, or fewer keys.")
-    whole = whole_layers(lm)
-    count = min(request.anchors, len(whole))
-    shares = overlaps(lm, windows, request.k)
-    anchors, uniform = place_anchors(shares, count), spread(len(whole), count)
+    whole, shares = whole_layers(lm), overlaps(lm, windows, request.k)
+    count, numbers = min(request.anchors, len(whole)), [lm.layer_numbers[layer] for layer in whole]
+    anchors = place_anchors(shares, count)
+    mean, even = served(shares, anchors), served(shares, spread(len(whole), count))
     seen = np.concatenate([rows_of(len(ids)) + 1 for ids in windows])
-    mean, even = (served(shares, chosen) for chosen in (anchors, uniform))
-    chance = float((request.k / seen).mean())
-    about: dict[str, Any] = {"part": request.part, "window": sum(map(len, windows)), "kernel": "masked blocks"}
-    numbers = [lm.layer_numbers[layer] for layer in whole]
+    chance, size = float((request.k / seen).mean()), sum(map(len, windows))
+    cells = [(numbers[row], numbers[column], share) for (row, column), share in np.ndenumerate(shares)]
     return ReusedKeys(
-        overlap=pd.DataFrame(
-            [(numbers[row], numbers[column], share) for (row, column), share in np.ndenumerate(shares)], columns=COLUMNS
-        ),
+        overlap=pd.DataFrame(cells, columns=["layer", "other", "shared"]),
         chance=chance,
         pattern=spelled([whole[anchor] for anchor in anchors], lm.num_layers),
         mean=mean,
         even=even,
         queries=len(seen),
         scope=scope(reading, request.part),
-        sentence=f"Layers {', '.join(str(numbers[anchor]) for anchor in anchors)} choose for the others best: "
+        sentence=f"By overlap, layers {', '.join(str(numbers[layer]) for layer in anchors)} choose best for the rest: "
         f"{mean:.0%} of their {request.k} best keys are shared, {even:.0%} at even distances, {chance:.0%} by chance.",
-        notes=reading.notes,
-        protocol=protocol("reuse", lm, request.text, sum(map(len, windows)), **about),
+        notes=[*reading.notes, "More overlap need not mean less loss, which export-eviction measures."],
+        protocol=protocol("reuse", lm, request.text, size, part=request.part, window=size, kernel="masked blocks"),
     )

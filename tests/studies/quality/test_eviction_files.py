@@ -111,7 +111,7 @@ def test_a_pattern_leaves_as_a_line_with_its_nulls(ask, context, home, tmp_path)
     assert set(certificate["held_out"]) >= {"change_low", "null_low", "random_low", "against_null", "against_random"}
     assert {certificate["agreement_between_halves"]} <= {0, 0.5, 1} and 0 < certificate["agreement_by_chance"] < 1
     assert pattern in made.sentence and not made.notes
-    kind = Pattern.of(2, 6)
+    kind = Pattern(2, 6)
     assert [kept[2].tolist() for kept in kind.choices(None, "FFS")] == [[False, True, False]]
     assert [one.pattern for one in kind.nulls(lm, 0.5)["null"]] == ["FFS"]
     with pytest.raises(BadSetting, match="cannot choose"):
