@@ -15,7 +15,8 @@ def place_anchors(shares: np.ndarray, count: int) -> list[int]:
             sums = [most[used - 1, anchor] + shares[anchor, anchor:end].sum() for anchor in range(end)]
             came[used, end] = end - 1 - int(np.argmax(sums[::-1]))
             most[used, end] = max(sums)
-    anchors, end = [], layers
+    anchors: list[int] = []
+    end = layers
     for used in range(count, 0, -1):
         end = int(came[used, end])
         anchors.insert(0, end)

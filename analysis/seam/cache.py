@@ -226,7 +226,7 @@ class CompactLayer(GrowingLayer):
     def of(cls, layer: CacheLayerMixin) -> "CompactLayer | None":
         """One with what transformers' own holds that keeps a whole past, or itself; None of another kind."""
         own = layer if isinstance(layer, cls) else cls()
-        if isinstance(layer, DynamicLayer):
+        if isinstance(layer, DynamicLayer) and layer.keys is not None and layer.values is not None:
             own.lazy_initialization(layer.keys, layer.values)
         return own if own.is_initialized else None
 

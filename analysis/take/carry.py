@@ -8,7 +8,6 @@ import ast
 import io
 import json
 import zipfile
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -45,7 +44,11 @@ LEFT_BEHIND = (  # what the settings above never run, and what only the program 
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
     *("Focus.scores", "FocusRouter.gate", "FocusRouter.scores", "RouterSettings.__post_init__", "Router.tensors"),
     *("Router.fitted", "Evicting.rounded", "Hooks.attend", "Evicting.attend", "CompactLayer.follow"),
-    *(f"WhileDecoding.{name}" for name, part in vars(WhileDecoding).items() if isinstance(part, Callable | property)),
+    *(
+        f"WhileDecoding.{name}"
+        for name, part in vars(WhileDecoding).items()
+        if callable(part) or isinstance(part, property)
+    ),
     *("GWRLinear.solve", "GWRLinear.weights_", "RoutingSettings.name"),
 )
 # Ranges of settings are checked before they leave; whoever edits policy.json has them in docs/policy.schema.json.
