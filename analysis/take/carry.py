@@ -44,11 +44,7 @@ LEFT_BEHIND = (  # what the settings above never run, and what only the program 
     *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
     *("Focus.scores", "FocusRouter.gate", "FocusRouter.scores", "RouterSettings.__post_init__", "Router.tensors"),
     *("Router.fitted", "Evicting.rounded", "Hooks.attend", "Evicting.attend", "CompactLayer.follow"),
-    *(
-        f"WhileDecoding.{name}"
-        for name, part in vars(WhileDecoding).items()
-        if callable(part) or isinstance(part, property)
-    ),
+    *(f"WhileDecoding.{name}" for name, part in vars(WhileDecoding).items() if hasattr(part, "__get__")),
     *("GWRLinear.solve", "GWRLinear.weights_", "RoutingSettings.name"),
 )
 # Ranges of settings are checked before they leave; whoever edits policy.json has them in docs/policy.schema.json.

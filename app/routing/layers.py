@@ -35,4 +35,5 @@ def overlap(table: dict) -> dict[str, Any]:
         **{"zmin": 0, "zmax": 1, "xgap": 1, "ygap": 1, "colorbar": {"tickformat": ".0%", "thickness": 12}},
         "hovertemplate": "layers %{y} and %{x}<br>%{z:.1%} of the best keys<extra></extra>",
     }
-    return figure([trace], "layer", "layer", xaxis=NAMES, yaxis=NAMES | {"autorange": "reversed"})
+    axis = NAMES | {"showgrid": False}
+    return figure([trace], "layer", "layer", xaxis=axis, yaxis=axis | {"autorange": "reversed"})
