@@ -20,7 +20,7 @@ class Route(OfTexts):
 
     place = "routing.route:route"
     page = "/routing?route_tab=fit"
-    version = 4
+    version = 5
     changes = True
     exclusive = True
 
@@ -83,7 +83,7 @@ class RouteAt(OfModel):
 
 
 class RouteVisit(OfText):
-    """The buckets that one query of a text visits, with its real attention."""
+    """The buckets that one query of a text visits, or the keys that an indexer offers, with its real attention."""
 
     place = "routing.live:route_visit"
     page = "/routing?route_tab=token"
@@ -93,8 +93,13 @@ class RouteVisit(OfText):
     position: int | None = field(None, "position of the query (default: the last of the first window)")
     layer: int = layer()
     head: int = head()
-    router: str = field("gwr_linear", "name of a bucket router", option="--bucket-router", control="route_router")
-    visited: int = field(2, "number of buckets a query visits (default: C / 32)")
+    router: str = field(
+        "gwr_linear",
+        "name of a bucket router, or of an indexer that was fitted",
+        option="--bucket-router",
+        control="route_router",
+    )
+    visited: int = field(2, "number of buckets a query visits, or of keys (default: C / 32)")
     min_distance: int = field(64, "fewest tokens between query and key")
     sinks: int = field(0, "number of first keys left out (stored: 0 and 4)")
     made: str = field("", "date of the stored curves to use")

@@ -1,13 +1,18 @@
 """Learned indexers on texts of one's own: what each finds at equal keys read, and the heads that sharing starves."""
 
+from statistics import fmean
 from typing import Any
 
 import streamlit as st
 
+from analysis.commands.heads import Names
+from analysis.commands.routing import RouteVisit
 from analysis.runs import Run
 from app import cached
+from app.routing import one_token
 from app.routing.bucket_routers import ROUTERS
-from app.ui import jobs, plots, studied, tables, widgets
+from app.selection import state
+from app.ui import asking, jobs, plots, studied, tables, widgets
 from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, SHARE, figure, line
 
 # Those that a switch asks for.
@@ -30,20 +35,63 @@ def show(run: Run, key: str) -> None:
     if not rows:
         return
     best = rows[0]
-    heads = [row for row in starved if row["kind"] == best["kind"]]
-    hungry = sum(row["recall"] < row["alone"] / 2 for row in heads)
-    told = f"{ROUTERS[best['kind']].title} finds {best['recall']:.0%}"
-    starve = f"; {hungry} of {len(heads)} heads get less than half of their best" if heads else ""
-    widgets.prose(f"{told} of the far attention{starve}.", "more")
+    widgets.prose(f"{ROUTERS[best['kind']].title} finds {best['recall']:.0%} of the far attention.", "more")
+    # MoBA's heads choose for themselves, so that none of them starves.
+    shared = next((row["kind"] for row in rows if row["kind"] in {head["kind"] for head in starved}), None)
+    heads = [row for row in starved if row["kind"] == shared]
     if heads:
-        title = f"Heads under the selection of {ROUTERS[best['kind']].title}, the hungriest first"
+        names = _names(run.request["model"])
+        heads = [
+            row | {"name": f"{row['layer']}.{row['head']}{names.get((row['layer'], row['head']), '')}"} for row in heads
+        ]
+        widgets.prose(hunger(heads), "more")
+        title = f"Heads under the selection of {ROUTERS[shared].title}, the hungriest first"
         plots.draw(heads_figure(heads), heads, title, f"{key}_starved", "recall@l")
+        _offered(run, heads)
     titled = [row | {"title": ROUTERS[row["kind"]].title} for row in rows]
     plots.listed(COLUMNS, titled, f"{key}_indexers", "Indexers", f"{run.id}{run.created}")
     curves = [(row, row["curve"]) for row in rows if row["curve"]]
     if curves:
         plots.draw(learning(curves), _points(curves), "Learning curves", f"{key}_learned")
     widgets.prose("They are kept for this model: the method Indexer reads by them on Methods and Generate.", "quiet")
+
+
+def hunger(heads: list[dict]) -> str:
+    """How many heads starve, and how much of their attention is far at all."""
+    hungry = [row for row in heads if row["recall"] < row["alone"] / 2]
+    told = f"{len(hungry)} of {len(heads)} heads get less than half of their best"
+    if not hungry or len(hungry) == len(heads):
+        return f"{told}."
+    far, others = fmean(row["far"] for row in hungry), fmean(row["far"] for row in heads if row not in hungry)
+    return f"{told}: {far:.0%} of what they read is far, and {others:.0%} of what the others read."
+
+
+def _names(model: str) -> dict[tuple[int, int], str]:
+    """The first name of each head that has one, as it stands behind its number."""
+    rows = asking.ask(cached.request(Names, model=model), "Reading the texts made for names").numbers["rows"]
+    return {(row["layer"], row["head"]): f" {row['name']}" for row in reversed(rows)}
+
+
+def _offered(run: Run, heads: list[dict]) -> None:
+    """The text in use, painted by what a chosen head reads and its indexer did not offer."""
+    chosen, cells = st.session_state, {(row["layer"], row["head"]): row for row in heads}
+    now = (chosen["layer"], chosen["head"])
+    now = now if now in cells else next(iter(cells))
+    chosen["route_starved"] = now
+
+    def on_change() -> None:
+        state.choose(chosen, **dict(zip(("layer", "head"), chosen["route_starved"], strict=True)), query=None)
+
+    look: dict[str, Any] = {"format_func": lambda cell: cells[cell]["name"], "on_change": on_change, "width": 300}
+    st.selectbox("What was this head not offered?", list(cells), key="route_starved", **look)
+    tokens = asking.inspected()["tokens"]
+    widgets.settled("query", [None, *range(tokens)], None)
+    about = {"model": run.request["model"], "text": chosen["text"], "layer": now[0], "head": now[1]}
+    about |= {name: run.request[name] for name in ("min_distance", "sinks")} | {"made": run.created}
+    request = cached.request(RouteVisit, **about, router=heads[0]["kind"], position=chosen["query"])
+    visit = asking.ask(request, "Looking at what one token is offered", tokens)
+    # One key in 32 of those that are far.
+    one_token.visited_text(visit, max(1, -(-sum(cached.columns(visit, "tokens")["far"]) // 32)))
 
 
 def growing() -> None:
@@ -72,7 +120,7 @@ def stored() -> None:
 
 def heads_figure(heads: list[dict]) -> dict[str, Any]:
     """What each head finds under its indexer, under its layer's best selection, and by itself."""
-    names = [f"{row['layer']}.{row['head']}" for row in heads]
+    names = [row["name"] for row in heads]
     looks = (
         ("recall", "under its indexer", HERE, "circle"),
         ("shared", "best selection of its layer", CHANCE, "diamond"),

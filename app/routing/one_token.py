@@ -9,7 +9,7 @@ from analysis.commands.routing import RouteVisit
 from analysis.runs import Run
 from app import cached
 from app.routing import routed_heads, routing_charts
-from app.routing.bucket_routers import ABLATIONS, ROUTERS
+from app.routing.bucket_routers import ABLATIONS, INDEXERS, ROUTERS
 from app.selection import state
 from app.ui import asking, painted, plots, widgets
 from app.ui.charts import HERE
@@ -33,10 +33,15 @@ def show(opened: Run, run: Run, distances: dict) -> None:
     about = {"model": chosen["model"], "text": chosen["text"], "layer": layer, "head": head}
     request = cached.request(RouteVisit, **about, **distances, router=chosen["route_router"], position=chosen["query"])
     visit = asking.ask(request, "Looking at what one token visits", tokens)
+    visited_text(visit, visited)
+    _buckets(visit, visited)
+
+
+def visited_text(visit: Run, visited: int) -> None:
+    """What a router or an indexer finds for one token, and the text painted by it."""
     widgets.prose(_sentence(visit, cached.columns(visit, "buckets"), visited), "more")
     widgets.notes(visit)
     _painted(visit, visited)
-    _buckets(visit, visited)
 
 
 def _choices(layer: int, head: int) -> None:
@@ -57,11 +62,13 @@ def _sentence(visit: Run, buckets: dict, visited: int) -> str:
     about = visit.numbers["query"]
     keys, mass = sum(buckets["keys"]), sum(buckets["mass"][:visited])
     inside, best = sum(buckets["keys"][:visited]), sum(sorted(buckets["mass"], reverse=True)[:visited])
+    does = f"visits {visited:,} of {visit.numbers['buckets']:,} buckets with {inside / max(keys, 1):.1%} of"
+    if about["router"] in INDEXERS:
+        does = f"offers {visited:,} of"
     return (
-        f"From “{about['word']}” (token {about['position']:,}), {ROUTERS[about['router']].title} visits {visited:,} of "
-        f"{visit.numbers['buckets']:,} buckets with {inside / max(keys, 1):.1%} of the {keys:,} far keys, and finds "
-        f"{mass:.0%} of what head {about['layer']}.{about['head']} reads there; the best {visited:,} would "
-        f"hold {best:.0%}. The far keys have {visit.numbers['far_mass']:.0%} of all that it reads."
+        f"From “{about['word']}” (token {about['position']:,}), {ROUTERS[about['router']].title} {does} the {keys:,} "
+        f"far keys, and finds {mass:.0%} of what head {about['layer']}.{about['head']} reads there; the best "
+        f"{visited:,} would hold {best:.0%}. The far keys have {visit.numbers['far_mass']:.0%} of all that it reads."
     )
 
 

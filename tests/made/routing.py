@@ -27,6 +27,17 @@ RECALL = {  # at 2 buckets
 CELLS = [(64, 0, "raw keys"), (16, 0, "raw keys"), (16, 4, "raw keys"), (64, 4, "raw keys"), (64, 0, "whitening")]
 
 
+INDEXED = [
+    {"kind": kind, "shares": shares, "recall": recall, "whole": 0.9, "cached": 32.0, "multiplied": 68.0}
+    | {"seconds": 1.0, "curve": [{"step": 0, "selection": 2.0}, {"step": 50, "selection": 1.0}] if curve else []}
+    for kind, shares, recall, curve in (("moba", "head", 0.4, False), ("dsa", "layer", 0.3, True))
+]
+STARVED = [
+    {"kind": "dsa", "layer": layer, "head": head, "recall": recall, "shared": 0.5, "alone": 0.8, "far": far}
+    for layer, head, recall, far in ((2, 1, 0.1, 0.05), (1, 0, 0.7, 0.4))
+]
+
+
 def _recall(kind: str, visited: float, layer: int = 0) -> float:
     return min(1.0, RECALL[kind] * (visited / 2) ** 0.5 + 0.01 * layer)
 
@@ -154,6 +165,8 @@ def route(args: dict, text: str | None) -> Result:
     own = numbers(2.0, ("random", "whitening", "oracle"))
     facts["cells"] = [{"partition": "raw keys", **facts}, {"partition": "whitening", **own}]
     facts["lines"] = lines(tuple(RECALL))
+    if args.get("kinds"):
+        facts |= {"indexers": INDEXED, "starved": STARVED}
     return Result(facts | {"protocol": protocol("route", args, 64)})
 
 

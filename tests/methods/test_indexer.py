@@ -51,8 +51,7 @@ def test_it_reads_the_near_the_first_and_what_scores_highest(kind):
         load_model(lm, tokenizer=byte_level()), ids[0].numpy(), {INDEXERS[kind].reads}, take, lambda *block: None
     )
     rows = torch.arange(T)
-    fitted = type("Fitted", (), {"indexer": indexers[0]})
-    scores = token_scores(fitted, inputs, rows, T)
+    scores = token_scores(indexers[0], inputs, rows, T)
     heads = len(read[0])
     for row in range(T):
         for head in range(heads):

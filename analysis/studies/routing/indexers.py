@@ -15,7 +15,7 @@ from ...answer import doc, record
 from ...errors import BadSetting
 from ...fitted import FOLDER
 from ...indexers import INDEXERS
-from ...indexers.base import Inputs
+from ...indexers.base import Indexer, Inputs
 from ...indexers.fit import FittedIndexer, Fitting, Look, reachable, spread_rows
 from ...indexers.reading import read_layers
 from ...indexers.sizes import Sizes
@@ -182,7 +182,7 @@ def score_indexers(
                 sums[part][name][document, place] += (values * valid).sum(1).double().cpu().numpy()
 
         for name in names:
-            add(name, token_scores(indexed.fitted[layer, name], held, rows, attention.shape[-1]))
+            add(name, token_scores(indexed.fitted[layer, name].indexer, held, rows, attention.shape[-1]))
         for name, shared in BOUNDS.items():
             selections = {"layer": 1, "group": lm.num_kv_heads, "head": lm.num_heads}[shared]
             add(name, far.unflatten(0, (selections, -1)).sum(1))
@@ -210,10 +210,9 @@ def keep_indexers(context: Context, lm: Model, indexed: Indexed, about: dict) ->
     return context.forget("method", METHOD, lm)
 
 
-def token_scores(fitted: FittedIndexer, inputs: dict[str, Inputs], rows: Tensor, tokens: int) -> Tensor:
+def token_scores(indexer: Indexer, inputs: dict[str, Inputs], rows: Tensor, tokens: int) -> Tensor:
     """What an indexer gives every key of a text, [S, n, T], for queries at places `rows`: of a block the score of the
     block, and of an own block that has none yet the highest, since it is read meanwhile."""
-    indexer = fitted.indexer
     features = indexer.features(inputs[indexer.reads], rows)
     tables = indexer.tables(torch.arange(tokens, device=rows.device))
     scores = indexer.scores(features, tables.at(rows), tables, rows)

@@ -10,6 +10,13 @@ from torch import Tensor
 from ...answer import frame
 from ...commands.routing import RouteAt, RouteVisit
 from ...errors import BadSetting
+from ...fitted import FOLDER, Fitted
+from ...indexers import INDEXERS
+from ...indexers.base import Inputs
+from ...indexers.fit import reachable
+from ...indexers.reading import read_layers
+from ...indexers.sizes import Sizes
+from ...indexers.state import METHOD, unpacked
 from ...metrics.intervals import BLOCKS, DOCUMENTS
 from ...models import Model
 from ...routers.routing_state import RoutingState
@@ -18,8 +25,9 @@ from ..context import STREAMED, Context, check_seed, protocol, read
 from ..text.held_out import check_range
 from ..text.states import check_head, states_of, telling_query
 from ..text.text import token_table
-from .cells import FAR, RAW, Cell, LayerView, Partition, cell_counts, cell_masses
-from .fit import Fitted
+from .cells import EMPTY, FAR, RAW, Cell, LayerView, Partition, cell_counts, cell_masses
+from .fit import Fitted as FittedRouters
+from .indexers import token_scores
 from .passes import read_prompt
 from .results import Beside, NamedCell, RoutedAt, VisitedBuckets, VisitedQuery, tables_of
 from .rows import NAMES, CellRows, HeadRow, paper_rows, sentence
@@ -114,7 +122,7 @@ def fitted_for(state: RoutingState, cell: Cell) -> list[str]:
     ]
 
 
-def from_state(lm: Model, state: RoutingState, cell: Cell) -> Fitted:
+def from_state(lm: Model, state: RoutingState, cell: Cell) -> FittedRouters:
     """The stored routers of all heads, with the oracle, as what a test pass takes."""
     state.check(lm.num_layers, lm.num_heads, lm.num_kv_heads, lm.head_dim)
     # Once, where the model is: a slider asks for the same routers again and again.
@@ -122,23 +130,22 @@ def from_state(lm: Model, state: RoutingState, cell: Cell) -> Fitted:
     heads = heads_of(lm)
     routers = {layer: {kind: state.router(kind, layer, lm.num_heads) for kind in state.kinds} for layer in heads}
     partition = Partition(RAW, {layer: state.centroids(layer) for layer in heads})
-    return Fitted(heads, state.settings.rotated, {RAW: partition}, {cell: routers})
+    return FittedRouters(heads, state.settings.rotated, {RAW: partition}, {cell: routers})
 
 
 @torch.no_grad()
 def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
-    """The buckets that one query of a text visits, with the attention it really has, to paint on the text. The query is
-    by default a whole word of the first window with the head's strongest far read. Errors: BadSetting, BadText."""
+    """The buckets that one query of a text visits, with the attention it really has, to paint on the text; or the keys
+    that an indexer which was fitted for this model offers its head, each a bucket of its own. The query is by default a
+    whole word of the first window with the head's strongest far read. Errors: BadSetting, BadText, NotFitted."""
     lm = context.model(request.model)
     cell, head = _cell(request.min_distance, request.sinks), request.head
     layer = check_head(lm, request.layer, head)
-    state = state_near(context, lm, cell)
-    fitted = from_state(lm, state, cell)
-    buckets = fitted.partitions[RAW].centroids[layer].shape[1]
-    check_range("The number of buckets to visit", request.visited, 1, buckets)
-    routers = fitted.routers[cell][layer]
-    if request.router not in routers:
-        raise BadSetting(f"There is no router {request.router[:40]!r}: choose one of {', '.join(routers)}.")
+    look: _ByRouter | _ByIndexer
+    if request.router in INDEXERS:
+        look = _ByIndexer(context, lm, request.router, cell, layer, head)
+    else:
+        look = _ByRouter(context, lm, request.router, cell, layer, head)
     reading = read(context, lm, request.text)
     words = token_table(reading)
     position = request.position
@@ -150,16 +157,13 @@ def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
     place = position - start
     if place + 1 < cell.tokens_needed:
         raise too_short(f"The text before token {position:,}", place + 1, cell.tokens_needed)
-    query = _read_query(lm, reading.tokens.ids[start : position + 1], fitted, cell, layer, head)
-    all_heads, one = routers[request.router], slice(head, head + 1)
-    router = type(all_heads)(all_heads.centroids[one], all_heads.seed)
-    router = router.restore({name: value[one] for name, value in all_heads.tensors().items()})
-    at_query = torch.tensor([place], device=query.mass.device)
-    scores = route_scores(router, query.view, at_query, cell, query.mass, fitted)[0, 0].cpu()
+    query = look.at(reading.tokens.ids[start : position + 1])
+    scores, labels, mass, attention = query.scores, query.labels, query.mass, query.attention
+    buckets = len(scores)
+    check_range("The number of buckets to visit", request.visited, 1, buckets)
     order = scores.sort(stable=True, descending=True).indices
     rank = torch.empty_like(order).scatter_(0, order, torch.arange(buckets))
     visited = rank < request.visited
-    labels, mass, attention = query.view.labels[RAW][0][: place + 1].cpu(), query.mass[0, 0].cpu(), query.attention
     keys = torch.arange(place + 1)
     far = query.visible & (keys >= request.sinks) & (place - keys >= request.min_distance)
     # Outside of the query's window, and after it, nothing is in reach.
@@ -184,12 +188,11 @@ def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
         far_mass=float(attention[far].sum()),
         selectivity=float(query.share[visited].sum()),
         query=VisitedQuery(position, word, request.layer, head, request.router),
-        sentence=f"{NAMES[request.router]} sends {word!r} to {request.visited} of {buckets} buckets and finds "
-        f"{recall:.0%} of what this head reads at least {request.min_distance} tokens back; the best "
-        f"{request.visited} hold {best:.0%}.",
+        sentence=f"{NAMES[request.router]} {look.does(word, request.visited, buckets)} and finds {recall:.0%} of what "
+        f"this head reads at least {request.min_distance} tokens back; the best {request.visited} hold {best:.0%}.",
         buckets=buckets,
         start=start,
-        notes=[*reading.notes, *nothing_far, *fitted_for(state, cell)],
+        notes=[*reading.notes, *nothing_far, *look.notes],
         tokens=words,
         bucket_table=bucket_table.sort_values("rank", ignore_index=True),
         protocol=protocol("route-visit", lm, request.text, len(reading.tokens), **about),
@@ -198,32 +201,96 @@ def route_visit(request: RouteVisit, *, context: Context) -> VisitedBuckets:
 
 @dataclass
 class _Query:
-    """What the last query of a prompt sees: `mass` [1, 1, C] of its attention and `share` [C] of the far keys in each
-    bucket, its `attention` [T] and which keys are `visible` [T]."""
+    """What the last query of a prompt sees: which bucket every key lies in, `labels` [T], the router's `scores` [C],
+    `mass` [C] of its attention and `share` [C] of the far keys in each, its `attention` [T], and the keys that are
+    `visible` [T]."""
 
-    view: LayerView
+    labels: Tensor
+    scores: Tensor
     mass: Tensor
     share: Tensor
     attention: Tensor
     visible: Tensor
 
 
-def _read_query(lm: Model, ids: np.ndarray, fitted: Fitted, cell: Cell, layer: int, head: int) -> _Query:
-    """One dense pass over a prompt whose last token is the query."""
-    views: list[LayerView] = []
-    queries: list[_Query] = []
+class _ByRouter:
+    """A stored router of one head."""
 
-    def take(of_layer: int, q: Tensor, k: Tensor) -> None:
-        if of_layer == layer:
-            views.append(LayerView.of(layer, [head], q, k, [fitted.partitions[RAW]]))
+    def __init__(self, context: Context, lm: Model, kind: str, cell: Cell, layer: int, head: int) -> None:
+        self.lm, self.cell, self.layer, self.head = lm, cell, layer, head
+        state = state_near(context, lm, cell)
+        self.fitted = from_state(lm, state, cell)
+        self.notes = fitted_for(state, cell)
+        routers, one = self.fitted.routers[cell][layer], slice(head, head + 1)
+        if kind not in routers:
+            raise BadSetting(f"There is no router {kind[:40]!r}: choose one of {', '.join(routers)}.")
+        router = type(routers[kind])(routers[kind].centroids[one], routers[kind].seed)
+        self.router = router.restore({name: value[one] for name, value in routers[kind].tensors().items()})
 
-    def watch(block: Block, probabilities: Tensor) -> None:
-        if block.layer == layer and int(block.rows[-1]) == len(ids) - 1:
-            mass = cell_masses(views[0], block, probabilities[0], [cell])[cell][:, -1:]
-            share = cell_counts(views[0], block, [cell])[cell][0, -1].cpu()
-            visible = block.visible.expand_as(block.scores)[0, head, -1, : len(ids)].cpu()
-            attention = probabilities[0, head, -1, : len(ids)].cpu()
-            queries.append(_Query(views[0], mass, share, attention, visible))
+    @staticmethod
+    def does(word: str, visited: int, buckets: int) -> str:
+        """What it does with a word, of so many buckets."""
+        return f"sends {word!r} to {visited} of {buckets} buckets"
 
-    read_prompt(lm, ids, fitted.rotated, take, watch)
-    return queries[0]
+    def at(self, ids: np.ndarray) -> _Query:
+        """One dense pass over a prompt whose last token is the query."""
+        views: list[LayerView] = []
+        queries: list[_Query] = []
+
+        def take(of_layer: int, q: Tensor, k: Tensor) -> None:
+            if of_layer == self.layer:
+                views.append(LayerView.of(self.layer, [self.head], q, k, [self.fitted.partitions[RAW]]))
+
+        def watch(block: Block, probabilities: Tensor) -> None:
+            if block.layer == self.layer and int(block.rows[-1]) == len(ids) - 1:
+                mass = cell_masses(views[0], block, probabilities[0], [self.cell])[self.cell][:, -1:]
+                share = cell_counts(views[0], block, [self.cell])[self.cell][0, -1].cpu()
+                visible = block.visible.expand_as(block.scores)[0, self.head, -1, : len(ids)].cpu()
+                attention = probabilities[0, self.head, -1, : len(ids)].cpu()
+                scores = route_scores(self.router, views[0], block.rows[-1:], self.cell, mass, self.fitted)[0, 0].cpu()
+                labels = views[0].labels[RAW][0][: len(ids)].cpu()
+                queries.append(_Query(labels, scores, mass[0, 0].cpu(), share, attention, visible))
+
+        read_prompt(self.lm, ids, self.fitted.rotated, take, watch)
+        return queries[0]
+
+
+class _ByIndexer:
+    """A fitted indexer, for the head of a layer: every key is a bucket, and what is not far comes last."""
+
+    def __init__(self, context: Context, lm: Model, kind: str, cell: Cell, layer: int, head: int) -> None:
+        self.lm, self.cell, self.layer, self.head = lm, cell, layer, head
+        places = [folder / FOLDER / f"{METHOD}.safetensors" for folder in context.state_dirs(lm)]
+        fitted = Fitted.load(next((place for place in places if place.is_file()), places[0]))
+        self.indexer = unpacked(fitted.to(lm.device), kind, lm.num_layers)[0][layer]
+        self.notes: list[str] = []
+
+    @staticmethod
+    def does(word: str, visited: int, buckets: int) -> str:
+        """What it does with a word, of so many keys."""
+        return f"offers {word!r} {visited} of {buckets} keys"
+
+    def at(self, ids: np.ndarray) -> _Query:
+        """One dense pass over a prompt whose last token is the query."""
+        queries: list[_Query] = []
+        held: dict[str, Inputs] = {}
+
+        def take(layer: int, inputs: dict[str, Inputs]) -> None:
+            if layer == self.layer:
+                held.update(inputs)
+
+        def watch(layer: int, rows: Tensor, attention: Tensor) -> None:
+            if layer == self.layer and int(rows[-1]) == len(ids) - 1:
+                far = reachable(rows[-1:], len(ids), Sizes(min_distance=self.cell.min_distance, sinks=self.cell.sinks))[
+                    0
+                ]
+                scores = token_scores(self.indexer, held, rows[-1:], len(ids))[:, 0]
+                scores = scores[self.head * len(scores) // self.lm.num_heads].masked_fill(~far, -torch.inf)
+                weights = attention[self.head, -1]
+                mass = weights * far / (weights * far).sum().clamp(min=EMPTY)
+                share = far / far.sum().clamp(min=1)
+                parts = (torch.arange(len(ids)), scores, mass, share, weights, torch.ones_like(far))
+                queries.append(_Query(*(part.cpu() for part in parts)))
+
+        read_layers(self.lm, ids, {self.indexer.reads}, take, watch)
+        return queries[0]

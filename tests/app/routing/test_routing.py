@@ -6,7 +6,7 @@ from analysis.errors import BadText, NotFitted
 from analysis.studies.routing.rows import NAMES
 from analysis.studies.take.settings import settings_of
 from app import cached
-from app.routing import bucket_routers, one_token, own_texts
+from app.routing import bucket_routers, indexers, one_token, own_texts
 from app.selection import state
 from app.ui import repeat
 from app.ui.take import GAINS
@@ -149,6 +149,24 @@ def test_own_texts_are_a_job_and_its_result_is_shown(client):
     assert columns(app, 1)["router"] == ["oracle", "whitening only", "random"]
     app.text_input(key="route_heads").set_value("first").run()
     assert app.text_input(key="route_heads").value == "all"
+
+
+def test_fitted_indexers_show_the_heads_that_starve_by_name_and_what_they_were_not_offered(client):
+    texts = [client.store.put_text(f"text number {number} " * 30, f"t{number}") for number in range(6)]
+    link = {"route_tab": "fit", "route_corpus": "+".join(texts), "route_indexers": "yes"}
+    app = page(**link)
+    app.button(key="route_run").click().run()
+    assert client.job.args["kinds"] == indexers.FITTED
+    client.done("route", client.job.args)
+    app.run()
+    assert "MoBA finds 40%" in markup(app) and "1 of 2 heads get less than half of their best: 5%" in markup(app)
+    assert figures(app)[0]["data"][0]["x"] == ["2.1 previous token", "1.0 sink"]
+    request = asked(client, "route-visit")
+    assert [request[name] for name in ("router", "layer", "head", "min_distance")] == ["dsa", 2, 1, 64]
+    assert "DSA offers 2 of the 64 far keys" in markup(app) and part(app, "painted")["locked"] == 63
+    app.selectbox(key="route_starved").set_value((1, 0)).run()
+    assert [app.query_params[name] for name in ("layer", "head")] == ["1", "0"]
+    assert asked(client, "route-visit")["layer"] == 1
 
 
 def test_length_prompts_distances_and_what_is_measured_are_chosen(client):

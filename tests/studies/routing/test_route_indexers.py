@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.errors import BadSetting
+from analysis.corpus import sample_texts, tokenize
+from analysis.errors import BadSetting, NotFitted
 from analysis.indexers.sizes import Sizes
 from analysis.studies import STUDIES
 from analysis.studies.ready.candidates import candidates
@@ -89,3 +90,30 @@ def test_route_tells_of_them_and_keeps_them_for_the_method(ask, home, context):
         ask(STUDIES["route"], **sizes, kinds=FREE, heads="0.1")
     with pytest.raises(BadSetting):
         ask(STUDIES["route"], **sizes, kinds=["lsh"])
+
+
+def test_one_token_is_shown_what_its_indexer_offers_it(ask, home, context):
+    """Against the scores of the stored indexer and the whole attention."""
+    ask(STUDIES["route"], corpus=str(home / "corpus"), mlp=False, **SMALL, kinds=FREE)
+    key = context.add_text("offered", sample_texts()["story"][1][:400])
+    lm, place = context.model(str(home / "tiny")), 40
+    (method,) = candidates(context, lm, [{"name": "indexer", "settings": {"kind": "low_rank"}}])
+    about = {"text": key, "position": place, "layer": 1, "head": 2, "visited": KEYS, "min_distance": KEYS}
+    result = ask(STUDIES["route-visit"], **about, router="low_rank")
+    ids = torch.as_tensor(tokenize(lm.tokenizer, sample_texts()["story"][1][:400], lm.max_positions, 1).ids)
+    lm.lm.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = lm.lm(ids[None, : place + 1], output_attentions=True, output_hidden_states=True, use_cache=False)
+    far = out.attentions[1][0, 2, place, : place - KEYS + 1]
+    hidden = lm.lm.base_model.layers[1].input_layernorm(out.hidden_states[1][0])
+    state = {
+        name: method.method.fitted[f"low_rank.layers.1.self_attn.indexer.{name}"] for name in ("q.weight", "k.weight")
+    }
+    scores = (hidden[place] @ state["q.weight"].mT) @ (hidden @ state["k.weight"].mT).mT
+    offered = scores[: len(far)].topk(KEYS).indices
+    tokens = result.tables["tokens"]
+    assert sorted(tokens.index[tokens["visited"]]) == sorted(offered.tolist())
+    assert result.numbers["recall"] == pytest.approx(float(far[offered].sum() / far.sum()), abs=1e-4)
+    assert result.numbers["best"] == pytest.approx(float(far.topk(KEYS).values.sum() / far.sum()), abs=1e-4)
+    with pytest.raises(NotFitted):
+        ask(STUDIES["route-visit"], **about, router="qsa")
