@@ -23,7 +23,7 @@ from ..kernels import Plan
 from ..kernels.dense import dense, takes_sinks
 from ..kernels.scoring import Scoring
 from .arguments import Entering
-from .cache import CompactLayer, GroupedLayer, TokenMemory
+from .cache import CompactLayer, GroupedLayer
 from .cache_checks import check_keys, guarded, holds_heads, layer_of
 from .calls import MASKED, Attended, Block, Call, Ran, only_masked
 from .entries import Entries, apart, compresses
@@ -32,6 +32,7 @@ from .hooks import Hooks
 from .layers import attention_modules, stock_attention
 from .read_on import places_of_states
 from .reference import Reading, Watch, by_blocks
+from .token_memory import TokenMemory
 from .visible import Visible, visible_to
 
 __all__ = ["Block", "apply", "ran"]

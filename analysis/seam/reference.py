@@ -12,10 +12,10 @@ from torch import Tensor
 from ..kernels.pool import AT_ONCE, accelerated
 from ..kernels.scoring import Scoring, at_least_float32, softmax
 from .arguments import Entering
-from .cache import TokenMemory
 from .cache_checks import past_length
 from .calls import Block, Prompt
 from .hooks import Hooks
+from .token_memory import TokenMemory
 from .visible import Visible, is_visible
 
 # Float32 scores held at once on a processor where a method asks for more: bounds what it may.

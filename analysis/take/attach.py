@@ -33,9 +33,9 @@ from ..methods.csa import CSA
 from ..methods.focus import Focus
 from ..routers.routing_state import RoutingSettings, RoutingState
 from ..seam.arguments import Entering
-from ..seam.cache import TokenMemory
 from ..seam.layers import attention_modules
 from ..seam.reference import Reading, by_blocks
+from ..seam.token_memory import TokenMemory
 from ..seam.visible import visible_to
 
 NAME, FORMAT = "focuscope", 1

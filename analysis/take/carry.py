@@ -82,7 +82,8 @@ SHRINKS = (
 CACHE_DOCSTRING = """KV caches of transformers 5 that hold what eviction leaves, in full or in few bits, and no more.
 
 A model that `focuscope_attention.attach` was called for fills them: layers in the place of those of a DynamicCache, or
-a `CompactCache(model.config)` that is given to `generate` as `past_key_values`. `cache_bytes` counts what they hold.
+a `CompactCache(model.config)` that is given to `generate`, as `cache` since transformers 5.24 and as `past_key_values`
+before. `cache_bytes` counts what they hold.
 
 Shapes: B texts, H query heads, G key-value heads, n new tokens, T tokens so far, D dimensions of a head.
 """

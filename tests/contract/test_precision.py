@@ -7,7 +7,7 @@ import torch
 
 from analysis.methods import METHODS
 from analysis.seam.attention import LayerState, _attention
-from analysis.seam.cache import TokenMemory
+from analysis.seam.token_memory import TokenMemory
 
 HEADS, LENGTH, DIM = 2, 160, 16
 

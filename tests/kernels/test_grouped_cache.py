@@ -7,7 +7,8 @@ from analysis.errors import AnalysisError
 from analysis.methods import METHODS
 from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply, ran
-from analysis.seam.cache import GroupedCache, GroupedLayer, GrowingCache, TokenMemory, cache_bytes
+from analysis.seam.cache import GroupedCache, GroupedLayer, GrowingCache, cache_bytes
+from analysis.seam.token_memory import TokenMemory
 from tests.contract.test_contract import router
 from tests.made.tiny import left_padded, tiny, token_ids
 

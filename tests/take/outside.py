@@ -61,7 +61,7 @@ def main() -> None:
             after = model(ids[:, cut:], attention_mask=mask, **{name: begun[name]}).logits
             asked = {"max_new_tokens": job["new"], "min_new_tokens": job["new"], "do_sample": False}
             if job.get("own"):
-                asked["past_key_values"] = sys.modules["focuscope_cache"].CompactCache(model.config)
+                asked[name] = sys.modules["focuscope_cache"].CompactCache(model.config)
             written = model.generate(ids[:, :cut], attention_mask=mask[:, :cut], **asked)
         if job.get("static"):
             Path(job["out"]).with_suffix(".txt").write_text(static(model, ids[:, :cut]))
