@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..commands import commandline
+from ..commands.groups import AS_PRINTED
 
 MEASURED, ALIKE, RELATED, NOT_MEASURED, CANNOT_HOLD, DAMAGED = STATES = (
     "measured here",
@@ -24,7 +25,7 @@ SHAPES = ("bench", "worth", "pretrain")
 UNITS = ("ppl", "share", "change", "nats", "x", "tokens", "keys", "points", "")
 # What a command reads where a page fills in its own.
 FILLED = {"text": "story", "corpus": "DIR"}
-READS_ROUTER = re.compile(r"python -m \w+ study .*--router k(\d+)-top(\d+)\b")
+READS_ROUTER = re.compile(r"python -m \w+ study .*--router k(\d+)-top(\d+)(?:-(\w+))?")
 FOLDS: dict[str, Callable[[list], float]] = {"median": statistics.median, "largest": max, "count": len}
 
 
@@ -97,7 +98,8 @@ def commands(command: str, model: str) -> list[str]:
     one reads, if it reads one. A model without routers takes them all. `model` is put in where none is named."""
     training = []
     if router := READS_ROUTER.match(command):
-        args = {"corpus": "DIR", "groups": int(router[1]), "top": int(router[2])}
+        args = {"corpus": "DIR", "groups": int(router[1]), "top": int(router[2]), "label": router[3]}
+        args = (AS_PRINTED if router[3] == "printed" else {}) | args
         training = [commandline("train-router", args)]
     if command.split()[3] in SHAPES:
         return [*training, command]

@@ -16,7 +16,7 @@ from tests.made.training import put_studies
 
 VIEW = "papers"
 STUDIES = Path(__file__).parents[3] / "models_cache" / "demo" / "studies"
-K4 = json.loads((STUDIES / "top-k4-top1.json").read_text())
+K4 = json.loads((STUDIES / "top-k4-top2-printed.json").read_text())
 FIRST_OF_SEVEN = [key for key in printed() if key[0] == "focus"].index(
     ("focus", "table 7", "GPT-2 124M, top-k=1 (argmax)")
 )
@@ -53,17 +53,17 @@ def test_a_model_that_was_never_loaded_is_not_loaded_for_this_page(made):
 
 
 def test_of_a_stored_study_only_what_stands_on_the_page_stays_in_memory(made):
-    put_studies(made.store, **{"top-k4-top1": K4})
+    put_studies(made.store, **{"top-k4-top2-printed": K4})
     opened(VIEW)
     (folder,) = study_folders(made.store, "demo", cached.card("demo").numbers["revision"])[:1]
-    file = folder / "top-k4-top1.json"
+    file = folder / "top-k4-top2-printed.json"
     extract = lookup._extract(file, file.stat().st_mtime)
-    assert {str(number) for number in lookup._numbers()["top-k4-top1"]} == set(extract.numbers)
+    assert {str(number) for number in lookup._numbers()["top-k4-top2-printed"]} == set(extract.numbers)
     assert extract.protocol == K4["protocol"] and len(str(extract)) < len(json.dumps(K4))
 
 
 def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(made):
-    put_studies(made.store, **{"top-k4-top1": K4})
+    put_studies(made.store, **{"top-k4-top2-printed": K4})
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     assert "Focus, table 7: GPT\\-2 124M\\, top\\-k\\=1 \\(argmax\\)" in [header.value for header in app.header]
     here = {column["label"]: column["shown"] for column in part(app, "table", 2)["columns"]}
@@ -73,7 +73,11 @@ def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(mad
     ends = [f"{one[f'against_dense{end}']:+.4f} nats" for end in ("", "_low", "_high")]
     assert value["above reading everything"] == f"{ends[0]} ({ends[1]} to {ends[2]})"
     assert "model demo" in markup(app) and K4["protocol"]["date"][:10] in markup(app)
-    assert any("study top --corpus DIR --router k4-top1 --window 64 --sinks 4" in code.value for code in app.code)
+    (steps,) = (code.value.split("\n") for code in app.code if "study top " in code.value)
+    assert "--gate literal" in steps[0] and steps[0].endswith("--label printed --model demo"), (
+        "how that router is trained"
+    )
+    assert "study top --corpus DIR --router k4-top2-printed" in steps[1]
 
 
 def test_a_row_that_cannot_hold_says_why_and_names_the_finding(made):
@@ -111,7 +115,7 @@ def test_what_can_be_asked_for_here_has_a_button(made, monkeypatch):
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     assert "put a folder of texts into models_cache/corpora" in markup(app)
     monkeypatch.setattr(lookup, "corpora", lambda: ["novels"])
-    put_studies(made.store, **{"top-k4-top1": K4})
+    put_studies(made.store, **{"top-k4-top2-printed": K4})
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     app.button(key="papers_run").click().run()
     job = made.states["0123456789ab"]
