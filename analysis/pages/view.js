@@ -153,6 +153,9 @@ function heads(root, own) {
   const point = (place) => { if (place !== own.head) pointHead(root, own, place) }
   const look = (event) => { const place = at(event.target); if (place >= 0) point(place) }
   const away = () => point(own.kept_head)
+  // The head that has the focus stays pointed at when numbers come anew.
+  const focused = document.activeElement
+  if (focused && at(focused) >= 0) focused.dispatchEvent(new Event("pointerover", { bubbles: true }))
   if (own.heard === box) return
   own.heard = box
   grid.addEventListener("pointerover", look)

@@ -103,3 +103,37 @@ def _about(words: Any) -> bool:
     return isinstance(words, dict) and all(
         kind in LONGEST and isinstance(text, str) and 0 < len(text) <= LONGEST[kind] for kind, text in words.items()
     )
+
+
+# --- cards of others --------------------------------------------------------------------------------------------------
+
+
+def others_of(root: Path, model: str, revision: str) -> dict[str, Notes]:
+    """Whose -> head -> what their card says: `name`, `note`, and `names` by definition."""
+    folder = root / "heads" / "others" / file_name(model, revision)
+    return {path.stem: read_json(path) or {} for path in sorted(folder.glob("*.json"))}
+
+
+def put_others(root: Path, model: str, revision: str, whose: str, cards: Notes) -> Path:
+    """Keep somebody's cards, in the place of earlier ones of that name."""
+    name = re.sub(r"[^\w.-]+", "-", whose, flags=re.ASCII)[:80]
+    path = root / "heads" / "others" / file_name(model, revision) / f"{name}.json"
+    with room(root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, cards)
+    return path
+
+
+def checked_cards(cards: Any) -> Notes:
+    """What cards of a file say that a page shows of each head. Errors: ValueError."""
+    if not isinstance(cards, list) or len(cards) > MOST_HEADS:
+        raise ValueError("its cards are no list")
+    found: Notes = {}
+    for card in cards:
+        cell = f"{card['layer']}.{card['head']}"
+        words = {kind: str(card[kind])[:longest] for kind, longest in LONGEST.items()}
+        words["names"] = ", ".join(str(row["name"])[: LONGEST["name"]] for row in card["names"])[: LONGEST["note"]]
+        if not _HEAD.fullmatch(cell):
+            raise ValueError(f"{cell[:20]} is no head")
+        found[cell] = {kind: text for kind, text in words.items() if text}
+    return found

@@ -7,13 +7,14 @@ import streamlit as st
 
 from analysis.limits import limits
 from analysis.runs import Run
-from analysis.runs.head_notes import LONGEST, Notes, note_head, notes_of
+from analysis.runs.head_notes import LONGEST, note_head
 from app import cached
 from app.heads import live, many_texts, numbers, one_head, own, scope, why, without
-from app.heads.head_statistics import Names, cells_of, spelled
+from app.heads.head_statistics import cells_of, spelled
 from app.selection import state
 from app.selection.look import HEAD_TABS
-from app.ui import asking, fields, other, widgets
+from app.ui import asking, fields, head_cards, other, widgets
+from app.ui.head_cards import Names
 from app.ui.tabs import tabs
 
 BESIDE = {"head": "Another head", "text": "Another text", "model": "Another model"}
@@ -24,16 +25,6 @@ HOLDS = {
     "pattern": ["tile"],
     "sharpness": ["softmax"],
 }
-
-
-def own_notes() -> Notes:
-    """What the reader wrote about heads of the model in use."""
-    return notes_of(cached.store().root, *_model())
-
-
-def _model() -> tuple[str, str]:
-    card = asking.card(st.session_state["model"])
-    return st.session_state["model"], card["revision"]
 
 
 def show(statistics: Run, table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> Run:
@@ -48,7 +39,7 @@ def show(statistics: Run, table: dict, tokens: dict, cell: tuple[int, int], name
     sides = {spelled(*cell): run}
     if second:
         with second, widgets.guarded():
-            sides |= _second(table, tokens, run, names)
+            sides |= _second(table, tokens, run)
     with first:
         rooms = {
             "text": lambda: one_head.text(run, tokens),
@@ -88,7 +79,7 @@ def _head(table: dict, cell: tuple[int, int], names: Names) -> None:
 
 def _own(name: str) -> None:
     """The reader's name and note of a head."""
-    written = own_notes().get(name, {})
+    written = head_cards.notes().get(name, {})
     with st.container(horizontal=True, gap="small"):
         for kind, asks in (("name", "your name for it"), ("note", "your note")):
             key = f"head_{kind}_{name}"
@@ -100,7 +91,7 @@ def _own(name: str) -> None:
 
 def _write(name: str, kind: str, key: str) -> None:
     with widgets.attempt("head_note"):
-        note_head(cached.store().root, *_model(), name, **{kind: st.session_state[key]})
+        note_head(cached.store().root, *head_cards.model(), name, **{kind: st.session_state[key]})
 
 
 def _pin(name: str | None) -> None:
@@ -110,14 +101,14 @@ def _pin(name: str | None) -> None:
 # --- what stands beside -----------------------------------------------------------------------------------------------
 
 
-def _second(table: dict, tokens: dict, first: Run, names: Names) -> Mapping[str, Run]:
+def _second(table: dict, tokens: dict, first: Run) -> Mapping[str, Run]:
     """The card beside: another head, or the same one in another text or model."""
     layer, head, part = (first.request[name] for name in ("layer", "head", "part"))
     cells, beside = sorted(cells_of(table)), st.session_state["beside"]
     if beside == "head":
         cell = _other_head(cells, cells[(cells.index((layer, head)) + 1) % len(cells)])
         name, run = spelled(*cell), scope.ask(*cell, part, first.request["query"])
-        widgets.prose(", ".join([*names.get(cell, ()), *own_notes().get(name, {}).values()]) or "No name.", "quiet")
+        widgets.prose(head_cards.cards().get(name) or "No name.", "quiet")
     elif beside == "text":
         text = other.text()
         name, run = f"{spelled(layer, head)} in {cached.texts()[text]}", scope.ask(layer, head, 0, None, text=text)

@@ -2,14 +2,13 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from app.heads.head_statistics import ALL, Names, Statistic, cells_of, letters
-from app.ui.charts import HERE, distance, figure
+from app.heads.head_statistics import ALL, Statistic, cells_of
+from app.ui.charts import HERE, distance, figure, safe
 from app.ui.head_map import CHOSEN, SCALE, head_map
 from app.ui.plots import Look, curve
 
@@ -18,7 +17,6 @@ DECADE = 10.0
 # Attention below is drawn like this.
 FLOOR = 1e-4
 WEIGHTS = {0.0001: "0.01% or less", 0.001: "0.1%", 0.01: "1%", 0.1: "10%", 1.0: "100%"}
-UNNAMED: Names = MappingProxyType({})
 
 
 def is_log(values: Sequence[float | None]) -> bool:
@@ -28,33 +26,30 @@ def is_log(values: Sequence[float | None]) -> bool:
 
 
 def statistic_map(
-    table: dict, values: Sequence[float | None], about: Statistic, chosen: tuple[int, int], names: Names = UNNAMED
+    table: dict, values: Sequence[float | None], about: Statistic, chosen: tuple[int, int], cards: Mapping[str, str]
 ) -> dict:
-    """Layer x head map of one statistic, the chosen head framed; a label of each head in `table`, if there, and its
-    `names` stand in the tip, the names as letters in the cell too. A click on a cell selects the point on it, whose
-    customdata is [layer, head]."""
+    """Layer x head map of one statistic, the chosen head framed; `cards` of `head_cards` stand in the tip. A click on a
+    cell selects the point on it, whose customdata is [layer, head]."""
     cells, log = cells_of(table), is_log(values)
     drawn = [None if value is None else math.log10(value) if log else value for value in values]
-    labels = table.get("label") or [""] * len(values)
-    tips = [
-        "<br>".join(filter(None, [about.show(value), label, *names.get(cell, ())]))
-        for cell, value, label in zip(cells, values, labels, strict=True)
-    ]
+    lines = [(about.show(value), _card(cards, cell)) for cell, value in zip(cells, values, strict=True)]
+    tips = ["<br>".join(filter(None, line)) for line in lines]
     bar = _bar(f"{about.title}{', log' if log else ''}")
     bar |= _ticks([value for value in values if value is not None], about) if log else about.axis
     look: dict = {"colorbar": bar}
-    if names:
-        layers, places = sorted(set(table["layer"])), sorted(set(table["head"]))
-        texts = [[letters(names.get((layer, place), ())) for place in places] for layer in layers]
-        look |= {"text": texts, "texttemplate": "%{text}"}
     hover = f"layer %{{y}}, head %{{x}}<br>{about.title}: %{{text}}<extra></extra>"
     points = {"text": tips, "hovertemplate": hover}
     return head_map(table, dict(zip(cells, drawn, strict=True)), look, points, [chosen], height=26)
 
 
-def scatter(table: dict, across: str, up: str, colour: str, chosen: tuple[int, int], names: Names = UNNAMED) -> dict:
+def _card(cards: Mapping[str, str], cell: tuple[int, int]) -> str:
+    return safe(cards.get("{}.{}".format(*cell), ""))
+
+
+def scatter(table: dict, across: str, up: str, colour: str, chosen: tuple[int, int], cards: Mapping[str, str]) -> dict:
     """Every head by the columns `across` and `up` of `table`, `colour` (a statistic, or the layer) in colour, the head
-    in use ringed; heads without one of the numbers are left out. A point's customdata is [layer, head]."""
+    in use ringed; heads without one of the numbers are left out. A point's customdata is [layer, head], and `cards` of
+    `head_cards` stand on hover."""
     rows = zip(cells_of(table), table[across], table[up], table[colour], strict=True)
     drawn = [row for row in rows if None not in row]
     axes, about = [ALL[name] for name in (across, up)], ALL.get(colour)
@@ -62,7 +57,7 @@ def scatter(table: dict, across: str, up: str, colour: str, chosen: tuple[int, i
     for cell, x, y, shade in drawn:
         lines = [f"{axis.title}: {axis.show(value)}" for axis, value in zip(axes, (x, y), strict=True)]
         lines += [f"{about.title}: {about.show(shade)}"] if about else []
-        labels.append("<br>".join([*lines, *names.get(cell, ())]))
+        labels.append("<br>".join(filter(None, [*lines, _card(cards, cell)])))
     ringed = [cell == chosen for cell, *_ in drawn]
     ring = {"width": [3 if on else 0.5 for on in ringed], "color": [CHOSEN if on else HERE for on in ringed]}
     bar = _bar(about.title if about else "layer") | (about.axis if about else {})

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from app import cached
 from app.ui import tables
 
-# (layer, head) -> its names.
-Names = Mapping[tuple[int, int], Sequence[str]]
-
 
 @dataclass(frozen=True)
 class Statistic:

@@ -10,7 +10,7 @@ from app import cached
 from app.heads import card, one_head, overview, study
 from app.heads.head_statistics import ALL, cells_of, offered, ranked, spelled
 from app.selection import state
-from app.ui import asking, foot, screen, widgets
+from app.ui import asking, foot, head_cards, screen, widgets
 from app.ui.reading import LONG
 from app.ui.tabs import drawer
 
@@ -34,14 +34,14 @@ def show() -> None:
     tokens, table = cached.columns(run, "tokens"), cached.columns(run, "heads")
     for control in ("statistic", "heads_across", "heads_colour"):
         widgets.settled(control, [*offered(table), *["layer"] * (control == "heads_colour")], USUAL[control])
-    names, name = study.known_names(), st.session_state["statistic"]
+    names, name = head_cards.names(), st.session_state["statistic"]
     cell = _cell(table, name)
     _answer(run, table, name, len(tokens["piece"]))
     beside = st.session_state["beside"]
     picture, right = screen.picture_and_card("heads", TWO if beside else ONE)
     with picture:
         pinned = st.session_state["other_head"] if beside == "head" else None
-        overview.show(table, cell, names, card.own_notes(), pinned, "heads_map")
+        overview.show(table, cell, names, head_cards.cards(), pinned, "heads_map")
         _more(inspected, table)
         widgets.prose(asking.card(st.session_state["model"]).get("own_reading") or [], "quiet")
     place = asking.layers(st.session_state["model"]).index(cell[0])

@@ -1,17 +1,19 @@
 """A head in numbers beside reading all alike, the heads that read like it, and how exact the numbers are."""
 
+import json
 from collections.abc import Mapping
 
 import streamlit as st
 
-from analysis.commands.heads import Alike, HeadPreference
+from analysis.commands.heads import Alike, HeadCards, HeadPreference
 from analysis.runs import Run
 from app import cached
 from app.heads import head_charts, scope
-from app.heads.head_statistics import STATISTICS, Names, cells_of, spelled
+from app.heads.head_statistics import STATISTICS, cells_of, spelled
 from app.heads.overview import choose
 from app.selection import state
-from app.ui import asking, painted, plots, tables, widgets
+from app.ui import asking, head_cards, jobs, painted, plots, tables, widgets
+from app.ui.head_cards import Names
 
 # Of a weight: more than this is no rounding any more.
 WIDE = 0.01
@@ -28,6 +30,22 @@ def show(
     with widgets.guarded():
         _preference(tokens, cell, sides[next(iter(sides))])
     _alike(table, tokens, cell, names)
+    _card(cell, len(tokens["piece"]))
+
+
+def _card(cell: tuple[int, int], tokens: int) -> None:
+    """The head's card as a file, once it is made; own words are those of now."""
+    name = spelled(*cell)
+    request = HeadCards(model=st.session_state["model"], texts=[st.session_state["text"]], heads=name, writers="all")
+    run = cached.store().find(request)
+    if run is None:
+        help = "Its names with their proof, your words, its statistics and who explains it, as JSON."
+        jobs.run_button(f"Make the card of {name}", request, "heads_card", tokens, help)
+        return
+    (about,) = run.numbers["cards"]
+    content = run.numbers | {"cards": [about | {"name": "", "note": ""} | head_cards.notes().get(name, {})]}
+    file, words = f"head-{name}.json", json.dumps(content, indent=1)
+    st.download_button(f"Card of {name}", words, file, "application/json", key="heads_card_file")
 
 
 def _numbers(named: Mapping[str, Run], tokens: dict, table: dict, cell: tuple[int, int]) -> None:
@@ -110,7 +128,7 @@ def _alike(table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> No
         "spelled": [tables.spread(*each) for each in ends],
     }
     columns = {
-        "cell": tables.Column("head"),
+        "cell": tables.Column("head", "head"),
         "likeness": tables.Column("likeness", "share", words="spelled", help=cached.glossary("likeness of heads")),
         "label": tables.Column("label", help=cached.glossary("label of a head")),
     }

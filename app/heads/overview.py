@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app.heads.head_statistics import ALL, OWN, TASKS, Names, Statistic, cells_of, letters, ranked
+from app.heads.head_statistics import ALL, OWN, TASKS, Statistic, cells_of, letters, ranked
 from app.selection import state
 from app.ui import asking, painted
+from app.ui.head_cards import Names
 
 # A statistic whose values are this many times apart is coloured by their logarithm.
 DECADE = 10.0
@@ -39,20 +40,15 @@ def strengths(values: Sequence[float | None], about: Statistic) -> list[float | 
     return shares if about.first == "highest" else [None if share is None else 1 - share for share in shares]
 
 
-def show(table: dict, chosen: tuple[int, int], names: Names, own: dict, pinned: str | None, key: str) -> None:
-    """The map; a chip or a cell chooses. `names`: those known of heads; `own`: the reader's, by layer.head."""
+def show(table: dict, chosen: tuple[int, int], names: Names, cards: dict, pinned: str | None, key: str) -> None:
+    """The map; a chip or a cell chooses. `names`: those known of heads; `cards`: of `head_cards`."""
     now = st.session_state["statistic"]
     # While the first layers are read, what the model itself does may not be known yet.
     now = now if now in table else next(iter(TASKS))
     offered = dict.fromkeys([*TASKS, *(name for name in OWN if name in table), now])
     measures = [_measure(table, name) for name in offered]
     cells = {cell: f"{cell[0]}.{cell[1]}" for cell in cells_of(table)}
-    about = {}
-    for (cell, spelled), label in zip(cells.items(), table.get("label") or [""] * len(cells), strict=True):
-        mine = own.get(spelled, {})
-        called = names.get(cell) or [label]
-        about[spelled] = " · ".join(filter(None, [*called, mine.get("name"), mine.get("note")]))
-    data = {"measures": measures, "measure": now, "chosen": list(chosen), "pinned": pinned, "about": about}
+    data = {"measures": measures, "measure": now, "chosen": list(chosen), "pinned": pinned, "about": cards}
     others = asking.other_layers(st.session_state["model"])
     rows = sorted({*table["layer"], *others}, reverse=True)
     data |= {"rows": [[layer, others.get(layer)] for layer in rows], "heads": max(table["head"]) + 1}

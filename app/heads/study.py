@@ -6,20 +6,20 @@ from typing import Any
 import streamlit as st
 
 from analysis.claims import signed
-from analysis.commands.heads import Names as NamesOfHeads
 from analysis.runs import Run
 from app import cached
 from app.heads import head_charts, without
-from app.heads.head_statistics import ALL, LETTERS, Names, cells_of, offered, ranked, spelled
+from app.heads.head_statistics import ALL, LETTERS, cells_of, offered, ranked, spelled
 from app.heads.numbers import head_table
 from app.heads.overview import choose
 from app.selection.look import FINDERS
-from app.ui import asking, fields, plots, studied, tables, widgets
+from app.ui import asking, fields, head_cards, plots, studied, tables, widgets
+from app.ui.head_cards import Names
 
 # The study of training makes its models itself; it is stored beside this one.
 TRAINED_WITH = "demo"
 NAMED = {
-    "cell": tables.Column("head"),
+    "cell": tables.Column("head", "head"),
     "name": tables.Column("name"),
     "score": tables.Column("score", "share", words="score_words", help="mean over the made texts, 95% interval"),
     "verdict": tables.Column("by ablation"),
@@ -46,7 +46,6 @@ DEFINED = {
 HERE = {"previous token": "previous_token", "induction": "induction", "sink": "first_token_mass"}  # of `statistics`
 SHOWN = {"map": "table", "scatter": "scatter"}
 CHANCE = "chance level (uniform reading)"
-MARKS = {"confirmed": " ✓", "not confirmed": " (not confirmed)"}
 
 
 def show(run: Run, table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> None:
@@ -75,14 +74,14 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
         fields.pick(st.segmented_control, "Order", ["highest", "lowest"], "order", order, **look)
         st.segmented_control("Rows", FINDERS, key="finder", **look)
     if st.session_state["heads_shown"] == "scatter":
-        _scatter(table, name, now, names)
+        _scatter(table, name, now)
         return
     listed = ranked(table[name], order)[: st.session_state["finder"]]
     chance = cached.columns(run, "chance")
     values = {column: [table[column][row] for row in listed] for column in ("layer", "head", "label", name)}
     values["cell"] = [spelled(*cell) for cell in cells_of(values)]
     columns = {
-        "cell": tables.Column("head"),
+        "cell": tables.Column("head", "head"),
         "label": tables.Column("label", help=cached.glossary("label of a head")),
         name: about.column,
     }
@@ -98,7 +97,7 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
     head_table(columns, values, "heads_finder", "Heads by this statistic", identity, now)
 
 
-def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None:
+def _scatter(table: dict, name: str, now: tuple[int, int]) -> None:
     """The statistic in use against any other, a third one or the layer in colour."""
     statistics = offered(table)
     titles = {"layer": "Layer"} | {key: about.title for key, about in statistics.items()}
@@ -107,7 +106,7 @@ def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None
         st.selectbox("Colour", list(titles), format_func=titles.__getitem__, key="heads_colour", width=205)
     across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
     title = f"{ALL[name].short} against {ALL[across].short.lower()}"
-    figure = head_charts.scatter(table, across, name, colour, now, names)
+    figure = head_charts.scatter(table, across, name, colour, now, head_cards.cards())
     points = plots.draw(figure, table, title, "heads_scatter", ALL[across].term, select="points")
     if cell := widgets.new_cell(points, "heads_scatter"):
         choose(*cell)
@@ -115,19 +114,6 @@ def _scatter(table: dict, name: str, now: tuple[int, int], names: Names) -> None
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
-
-
-def known_names() -> Names:
-    """(layer, head) -> the names of a head, what ablation confirms first, where they were asked for before."""
-    run = cached.store().find(_names())
-    labels: dict[tuple[int, int], list[str]] = {}
-    for row in sorted(run.numbers["rows"] if run else [], key=lambda row: row["verdict"] != "confirmed"):
-        labels.setdefault((row["layer"], row["head"]), []).append(row["name"] + MARKS.get(row["verdict"], ""))
-    return labels
-
-
-def _names() -> NamesOfHeads:
-    return cached.request(NamesOfHeads, model=st.session_state["model"])
 
 
 def _named(table: dict, layer: int, head: int) -> None:
@@ -138,13 +124,13 @@ def _named(table: dict, layer: int, head: int) -> None:
         "story. The reader's text has no part in it.",
         "more",
     )
-    is_stored = cached.store().find(_names()) is not None
-    run = asking.ask(_names(), "Reading the texts made for names")
+    is_stored = cached.store().find(head_cards.names_request()) is not None
+    run = asking.ask(head_cards.names_request(), "Reading the texts made for names")
     if not is_stored:
         # The map and the finder show them too.
         st.rerun()
     named = run.numbers["rows"]
-    verdicts = [row["verdict"] for row in named if row["verdict"] in MARKS]
+    verdicts = [row["verdict"] for row in named if row["verdict"] in head_cards.MARKS]
     widgets.prose(
         f"{len(set(cells_of(plots.columns(named, 'layer', 'head'))))} of {run.numbers['heads']} heads have a name, "
         f"{len(named)} names in all. Ablation confirms {verdicts.count('confirmed')} of the {len(verdicts)} it tried."

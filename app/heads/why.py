@@ -8,11 +8,12 @@ import streamlit as st
 from analysis.commands.heads import Why
 from analysis.runs import Run
 from app import cached
-from app.heads.head_statistics import Names, spelled
+from app.heads.head_statistics import spelled
 from app.heads.overview import choose
 from app.selection import state
 from app.ui import asking, painted, plots, tables, widgets
 from app.ui.charts import figure
+from app.ui.head_cards import Names
 from app.ui.head_map import BOTH_WAYS
 
 TERM = "why a head reads a key"

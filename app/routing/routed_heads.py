@@ -9,7 +9,7 @@ from app.heads.head_statistics import Statistic, cells_of
 from app.routing.bucket_routers import HEAD_COLUMNS, ROUTERS, named
 from app.selection import state
 from app.selection.sparsify import ROUTED
-from app.ui import painted, plots, widgets
+from app.ui import head_cards, painted, plots, widgets
 from app.ui.reading import rows_of
 
 OVER = {"over_prior": "static_prior", "over_kmeans": "kmeans"}
@@ -63,7 +63,8 @@ def _map(run: Run, heads: list[dict], rows: dict, now: tuple[int, int]) -> None:
         recall = dict(zip(cells_of(of_router), of_router["recall"], strict=True))
         values = [recall[row["layer"], row["head"]] for row in heads]
     table = plots.columns(heads, "layer", "head") | {about.title: values}
-    figure, title = statistic_map(table, values, about, now), f"Every head at {run.numbers['l']:g} buckets"
+    figure = statistic_map(table, values, about, now, head_cards.cards())
+    title = f"Every head at {run.numbers['l']:g} buckets"
     points = plots.draw(figure, table, title, "routing_map", about.term, select="points")
     st.caption("A click chooses the head of One token in the text.")
     if cell := widgets.new_cell(points, "routing_map"):

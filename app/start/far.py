@@ -9,7 +9,7 @@ from app.selection import state
 from app.ui import asking, charts, painted, plots, tables, widgets
 
 COLUMNS = {
-    "cell": tables.Column("head"),
+    "cell": tables.Column("head", "head"),
     "word": tables.Column("read by"),
     "position": tables.Column("at token", "whole"),
     "distance": tables.Column("tokens later", "whole", help=cached.glossary("distance")),

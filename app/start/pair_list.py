@@ -22,7 +22,7 @@ COLUMNS = {
     "distance": tables.Column("distance", "whole", help="tokens between them"),
     "uniform": tables.Column("chance", "share", digits=4, help="what reading every visible token alike would give"),
     "affinity": tables.Column("affinity", "number", help=cached.glossary("affinity")),
-    "cell": tables.Column("head"),
+    "cell": tables.Column("head", "head"),
     "group": tables.Column("group", "whole"),
     "query_position": tables.Column("query at", "whole"),
     "key_position": tables.Column("key at", "whole"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.ui import head_cards
 from app.ui.painted import part
 
 MAX_ROWS = 1000
@@ -19,9 +20,10 @@ _TABLE = part(
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its title, `kind` (`text`, `token`, `whole`, `number`, `share`), digits, tooltip; `full` draws a bar
-    behind the number, full at that value; `wrap` lets long text break; `words` names the values that stand in the cells
-    instead, while the column's own sort it; a `spare` column is left out where the table is narrow."""
+    """One column: its title, `kind` (`text`, `head` with its card on hover, `token`, `whole`, `number`, `share`),
+    digits, tooltip; `full` draws a bar behind the number, full at that value; `wrap` lets long text break; `words`
+    names the values that stand in the cells instead, while the column's own sort it; a `spare` column is left out where
+    the table is narrow."""
 
     title: str
     kind: str = "text"
@@ -52,6 +54,9 @@ class Column:
         words = list(values[self.words][:MAX_ROWS]) if self.words else [self.show(cell) for cell in cells]
         names = ("kind", "help", "full", "wrap", "spare")
         about = {"label": self.title} | {name: getattr(self, name) for name in names}
+        if self.kind == "head":
+            cards = head_cards.cards()
+            about |= {"kind": "text", "tips": [cards.get(cell) for cell in cells]}
         return about | {"values": cells, "shown": words}
 
 

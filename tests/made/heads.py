@@ -257,6 +257,12 @@ def head_tokens(args: dict, text: str) -> Result:
     return Result(numbers, {"strongest": listed}, arrays)
 
 
+def head_cards(args: dict, text: str | None) -> Result:
+    layer, head = map(int, args["heads"].split("."))
+    card = {"layer": layer, "head": head, "name": "", "note": "", "names": [], "statistics": [], "why": [], "texts": []}
+    return Result({"cards": [card], "notes": [], "protocol": protocol("head-cards", args, 32)})
+
+
 ANSWERS = {
     "head-tokens": head_tokens,
     "alike": alike,
@@ -266,6 +272,7 @@ ANSWERS = {
     "names": names,
     "head": head,
     "why": why,
+    "head-cards": head_cards,
     "statistics": statistics,
     "temperature": temperature,
     "queries-keys": queries_keys,

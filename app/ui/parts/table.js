@@ -118,7 +118,7 @@ function cell(column, i) {
   } else if (column.kind === "text") {
     td.className = column.wrap ? "wrap" : ""
     td.textContent = text
-    td.title = text
+    td.title = column.tips?.[i] ?? text
   } else {
     td.className = "number"
     if (column.full && value !== null) {

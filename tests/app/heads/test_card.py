@@ -7,12 +7,12 @@ import pytest
 
 from analysis.errors import TooLarge
 from analysis.runs import Price
-from analysis.runs.head_notes import note_head, notes_of
+from analysis.runs.head_notes import note_head, notes_of, put_others
 from app import cached
 from app.heads import head_charts, one_head, painted_weights
 from app.ui import other, packed
 from tests.app.heads.test_heads import head, page
-from tests.made.in_process import columns, figures, markup, part, put, select
+from tests.made.in_process import columns, figures, markup, part, put, select, tables
 from tests.made.results import CONTEXT
 
 TWO_WINDOWS = ("a word of text " * (CONTEXT // 2)).strip()
@@ -52,6 +52,18 @@ def test_prove_it_takes_this_head_and_another_of_its_layer_away_exactly(client):
     assert app.query_params["query"] == str(CONTEXT - 1)
     page(head="0.0", without="yes", without_by="mean")
     assert client.store.list("ablate", 1)[0].request["by"] == "mean"
+
+
+def test_a_card_is_made_and_others_stand_beside_on_every_hover(client):
+    note_head(client.store.root, "demo", "abc", "2.1", name="mine")
+    put_others(client.store.root, "demo", "abc", "anna", {"2.1": {"name": "hers", "names": "sink"}})
+    app = page(head="2.1", head_tab="numbers")
+    assert part(app, "heads")["about"]["2.1"].endswith("mine · anna: hers, sink")
+    (heads,) = (table["columns"][0] for table in tables(app) if table["label"].startswith("Heads like this one"))
+    assert heads["kind"] == "text" and "mine · anna: hers, sink" in str(part(page(head="2.0"), "heads")["about"]["2.1"])
+    assert all(tip is not None for tip in heads["tips"]) and len(heads["tips"]) == len(heads["values"])
+    app.button(key="heads_card").click().run()
+    assert not app.error and [job.verb for job in client.states.values()] == ["head-cards"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_the_page_opens_with_its_answer_and_the_first_head_of_the_task(client):
     }
     far = sent["measures"][0]
     assert far["cells"]["2.1"] == [1.0, "60.0%"] and (far["low"], far["high"]) == ("10.0%", "60.0%")
-    assert sent["measures"][1]["cells"]["0.0"] == [None, "–"] and sent["about"]["0.1"] == "induction"
+    assert sent["measures"][1]["cells"]["0.0"] == [None, "–"] and sent["about"]["0.1"] == "induction · 90% on 4 keys"
     assert {"alike", "names", "head-texts", "ablate"}.isdisjoint(client.asked) and client.asked.count("head") == 1
 
 
@@ -130,7 +130,7 @@ def test_names_are_asked_for_once_and_stand_on_map_card_and_tables(client):
     assert "2 of 6 heads have a name, 3 names in all." in markup(app)
     sent = part(app, "heads")
     assert sent["letters"] == {"0.0": "", "0.1": "", "1.0": "IS", "1.1": "", "2.0": "", "2.1": "P"}
-    assert sent["about"]["1.0"] == "induction ✓ · sink", "what is confirmed first"
+    assert sent["about"]["1.0"] == "induction ✓ · sink · far · 90% on 16 keys", "what is confirmed first"
     listed, named = columns(app, 0), columns(app, 1)
     assert listed["name"][listed["head"].index("2.1")] == "previous token (not confirmed)"
     assert named["head"] == ["1.0", "1.0", "2.1"] and named["score"][0] == "70% (60% to 80%)"
