@@ -36,14 +36,15 @@ def show(
 def _card(cell: tuple[int, int], tokens: int) -> None:
     """The head's card as a file, once it is made; own words are those of now."""
     name = spelled(*cell)
-    request = HeadCards(model=st.session_state["model"], texts=[st.session_state["text"]], heads=name, writers="all")
+    about = {"texts": [st.session_state["text"]], "heads": name, "writers": "all"}
+    request = cached.request(HeadCards, model=st.session_state["model"], **about)
     run = cached.store().find(request)
     if run is None:
         help = "Its names with their proof, your words, its statistics and who explains it, as JSON."
         jobs.run_button(f"Make the card of {name}", request, "heads_card", tokens, help)
         return
-    (about,) = run.numbers["cards"]
-    content = run.numbers | {"cards": [about | {"name": "", "note": ""} | head_cards.notes().get(name, {})]}
+    (card,) = run.numbers["cards"]
+    content = run.numbers | {"cards": [card | {"name": "", "note": ""} | head_cards.notes().get(name, {})]}
     file, words = f"head-{name}.json", json.dumps(content, indent=1)
     st.download_button(f"Card of {name}", words, file, "application/json", key="heads_card_file")
 
@@ -128,7 +129,7 @@ def _alike(table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> No
         "spelled": [tables.spread(*each) for each in ends],
     }
     columns = {
-        "cell": tables.Column("head", "head"),
+        "cell": head_cards.HEAD,
         "likeness": tables.Column("likeness", "share", words="spelled", help=cached.glossary("likeness of heads")),
         "label": tables.Column("label", help=cached.glossary("label of a head")),
     }

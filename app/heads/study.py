@@ -19,7 +19,7 @@ from app.ui.head_cards import Names
 # The study of training makes its models itself; it is stored beside this one.
 TRAINED_WITH = "demo"
 NAMED = {
-    "cell": tables.Column("head", "head"),
+    "cell": head_cards.HEAD,
     "name": tables.Column("name"),
     "score": tables.Column("score", "share", words="score_words", help="mean over the made texts, 95% interval"),
     "verdict": tables.Column("by ablation"),
@@ -81,7 +81,7 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
     values = {column: [table[column][row] for row in listed] for column in ("layer", "head", "label", name)}
     values["cell"] = [spelled(*cell) for cell in cells_of(values)]
     columns = {
-        "cell": tables.Column("head", "head"),
+        "cell": head_cards.HEAD,
         "label": tables.Column("label", help=cached.glossary("label of a head")),
         name: about.column,
     }

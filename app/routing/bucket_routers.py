@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.ui import tables
+from app.ui import head_cards, tables
 from app.ui.plots import Look
 
 
@@ -65,7 +65,7 @@ LEFT_OUT = 4
 # Of the paper's table 2, with two controls.
 HEAD = ("kmeans", "static_prior", "gwr_linear", "mlp", "oracle")
 HEAD_COLUMNS = {  # of that table
-    "name": tables.Column("head", "head"),
+    "name": head_cards.HEAD,
     **{kind: tables.Column(ROUTERS[kind].title, "share", help=ROUTERS[kind].about) for kind in HEAD},
     "gap_closure": tables.Column("gap closure", "share"),
 }

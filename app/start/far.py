@@ -6,10 +6,10 @@ from analysis.commands.heads import Readers
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import asking, charts, painted, plots, tables, widgets
+from app.ui import asking, charts, head_cards, painted, plots, tables, widgets
 
 COLUMNS = {
-    "cell": tables.Column("head", "head"),
+    "cell": head_cards.HEAD,
     "word": tables.Column("read by"),
     "position": tables.Column("at token", "whole"),
     "distance": tables.Column("tokens later", "whole", help=cached.glossary("distance")),

@@ -5,7 +5,7 @@ import streamlit as st
 from analysis.runs import Run
 from app import cached
 from app.selection import state
-from app.ui import foot, painted, tables
+from app.ui import foot, head_cards, painted, tables
 from app.ui.reading import rows_of
 
 WHY = {  # what the key of a pair is to its query, as `analysis.studies.groups.pairs` finds it
@@ -22,7 +22,7 @@ COLUMNS = {
     "distance": tables.Column("distance", "whole", help="tokens between them"),
     "uniform": tables.Column("chance", "share", digits=4, help="what reading every visible token alike would give"),
     "affinity": tables.Column("affinity", "number", help=cached.glossary("affinity")),
-    "cell": tables.Column("head", "head"),
+    "cell": head_cards.HEAD,
     "group": tables.Column("group", "whole"),
     "query_position": tables.Column("query at", "whole"),
     "key_position": tables.Column("key at", "whole"),

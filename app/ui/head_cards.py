@@ -8,7 +8,7 @@ from analysis.commands.heads import Names as NamesOfHeads, Statistics
 from analysis.runs.head_notes import Notes, notes_of, others_of
 from app import cached
 from app.selection import state
-from app.ui import asking
+from app.ui import asking, tables
 
 # (layer, head) -> its names.
 Names = Mapping[tuple[int, int], Sequence[str]]
@@ -42,8 +42,8 @@ def notes() -> Notes:
 def cards() -> dict[str, str]:
     """What stands on hover over the name of a head, by layer.head: of those that anything is known of."""
     said: dict[str, list[str]] = {}
-    for cell, called in names().items():
-        said.setdefault("{}.{}".format(*cell), []).extend(called)
+    for place, called in names().items():
+        said.setdefault("{}.{}".format(*place), []).extend(called)
     if (run := cached.store().find(_statistics())) is not None:
         table = cached.columns(run, "heads")
         rows = zip(*(table[name] for name in ("layer", "head", "label", "top_p_rank")), strict=True)
@@ -61,3 +61,7 @@ def cards() -> dict[str, str]:
 def _statistics() -> Statistics:
     """What all heads read in the text in use."""
     return Statistics(**state.study_args(st.session_state, without_first=st.session_state["without_first"]))
+
+
+# The column of a table that names heads.
+HEAD = tables.Column("head", hover=cards)

@@ -6,7 +6,6 @@ from typing import Any
 
 import streamlit as st
 
-from app.ui import head_cards
 from app.ui.painted import part
 
 MAX_ROWS = 1000
@@ -20,10 +19,10 @@ _TABLE = part(
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its title, `kind` (`text`, `head` with its card on hover, `token`, `whole`, `number`, `share`),
-    digits, tooltip; `full` draws a bar behind the number, full at that value; `wrap` lets long text break; `words`
-    names the values that stand in the cells instead, while the column's own sort it; a `spare` column is left out where
-    the table is narrow."""
+    """One column: its title, `kind` (`text`, `token`, `whole`, `number`, `share`), digits, tooltip; `full` draws a bar
+    behind the number, full at that value; `wrap` lets long text break; `words` names the values that stand in the cells
+    instead, while the column's own sort it; a `spare` column is left out where the table is narrow; `hover` gives what
+    stands on hover over a cell, by its value."""
 
     title: str
     kind: str = "text"
@@ -33,6 +32,7 @@ class Column:
     wrap: bool = False
     words: str = ""
     spare: bool = False
+    hover: Callable[[], Mapping[Any, str]] | None = None
 
     def show(self, value: Any) -> str:
         """The value as it stands in a cell, with a minus that is no hyphen; a missing one is a dash."""
@@ -54,9 +54,9 @@ class Column:
         words = list(values[self.words][:MAX_ROWS]) if self.words else [self.show(cell) for cell in cells]
         names = ("kind", "help", "full", "wrap", "spare")
         about = {"label": self.title} | {name: getattr(self, name) for name in names}
-        if self.kind == "head":
-            cards = head_cards.cards()
-            about |= {"kind": "text", "tips": [cards.get(cell) for cell in cells]}
+        if self.hover:
+            said = self.hover()
+            about["tips"] = [said.get(cell) for cell in cells]
         return about | {"values": cells, "shown": words}
 
 

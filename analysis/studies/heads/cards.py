@@ -71,19 +71,20 @@ def head_cards(request: HeadCards, *, context: Context) -> CardsOfHeads:
     titled = [context.text(key) for key in request.texts or []] or list(natural_samples().items())
     keys = request.texts or [context.add_text(*each) for each in titled]
     cells = _cells(request.heads, lm)
-    named = names(Names(model=request.model, seed=request.seed), context=context.within(0.0, 0.3, "names"))
+    common: dict[str, Any] = {"model": request.model, "seed": request.seed}
+    named = names(Names(**common), context=context.within(0.0, 0.3, "names"))
     read = []
     for place, key in enumerate(keys):
         within = context.within(0.3 + 0.2 * place / len(keys), 0.2 / len(keys), "statistics")
-        read.append(statistics(Statistics(model=request.model, text=key, seed=request.seed), context=within).heads)
-    places = head_texts(HeadTexts(model=request.model, seed=request.seed), context=context.within(0.5, 0.2)).examples
+        read.append(statistics(Statistics(**common, text=key), context=within).heads)
+    places = head_texts(HeadTexts(**common), context=context.within(0.5, 0.2)).examples
     of_name = {cell: [row for row in named.rows if (row["layer"], row["head"]) == cell] for cell in cells}
     asked = {"all": cells, "none": []}.get(request.writers, [cell for cell in cells if of_name[cell]])
     explained: dict[tuple[int, int], list[dict]] = {}
     for done, (layer, head) in enumerate(asked):
         within = context.within(0.7 + 0.3 * done / len(asked), 0.3 / len(asked), f"head {layer}.{head}")
-        one = Why(model=request.model, text=keys[0], layer=layer, head=head, seed=request.seed)
-        explained[layer, head] = _writers(why(one, context=within).writers)
+        found = why(Why(**common, text=keys[0], layer=layer, head=head), context=within)
+        explained[layer, head] = _writers(found.writers)
     own, cards = notes_of(_root(context), lm.name, lm.revision), []
     for layer, head in cells:
         words, cell = own.get(f"{layer}.{head}", {}), (layer, head)
@@ -101,7 +102,7 @@ def head_cards(request: HeadCards, *, context: Context) -> CardsOfHeads:
         )
     count = sum(bool(card.names) for card in cards)
     about = {"seed": request.seed, "unit": "texts", "units": len(keys), "writers": request.writers}
-    found = CardsOfHeads(
+    made = CardsOfHeads(
         format=FORMAT,
         model=lm.name,
         revision=lm.revision,
@@ -113,8 +114,8 @@ def head_cards(request: HeadCards, *, context: Context) -> CardsOfHeads:
         protocol=protocol("head-cards", lm, keys[0], None, **about),
     )
     if path:
-        write_text(path, json.dumps(found.numbers, indent=1, ensure_ascii=False) + "\n")
-    return found
+        write_text(path, json.dumps(made.numbers, indent=1, ensure_ascii=False) + "\n")
+    return made
 
 
 def import_cards(request: ImportCards, *, context: Context) -> BroughtCards:
