@@ -48,8 +48,8 @@ def cards() -> dict[str, str]:
         table = cached.columns(run, "heads")
         rows = zip(*(table[name] for name in ("layer", "head", "label", "top_p_rank")), strict=True)
         for layer, head, label, keys in rows:
-            words = [label, "" if keys is None else f"90% on {keys:,.0f} keys"]
-            said.setdefault(f"{layer}.{head}", []).extend(filter(None, words))
+            read = [label, "" if keys is None else f"90% on {keys:,.0f} keys"]
+            said.setdefault(f"{layer}.{head}", []).extend(filter(None, read))
     for cell, words in notes().items():
         said.setdefault(cell, []).extend(words.values())
     for whose, theirs in others_of(cached.store().root, *model()).items():
