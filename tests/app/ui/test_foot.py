@@ -85,7 +85,7 @@ def test_a_pair_that_nobody_chose_leads_to_its_head(client):
     app = opened(text=text)
     arc = part(app, "read")["arcs"][0]
     links = {link.proto.label: parse_qs(link.proto.query_string) for link in app.get("page_link")}
-    arc_link = {"layer": "0", "head": "0", "query": str(arc["query"])}
+    arc_link = {"layer": "0", "head": "0", "query": str(arc["query"]), "why_key": str(arc["key"])}
     wanted = {"at": "map", "model": "demo", "text": text, "router": "k4-top1"} | arc_link
     assert links["The head that reads this pair"] == {name: [said] for name, said in wanted.items()}
     assert links["All far pairs of this text"]["pair"] == [f"0.0.{arc['query']}.{arc['key']}"]
