@@ -45,6 +45,7 @@ class CSA(Method):
     needs = "policy"
     budgeted = "total"  # of its policy, not a field
     kernels = ("prompt", "token")
+    kernel_scores = 1.7
     takes_sinks = True
     ceiling = True
 

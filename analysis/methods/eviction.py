@@ -102,6 +102,7 @@ class H2O(WhileDecoding):
 
     title = "H2O"
     paper = "Zhang et al., 2023 (H2O), arXiv 2306.14048"
+    kernel_scores = 2.3
 
     def key_scores(self, prompt: Prompt) -> Tensor:
         """Sums of weights; the newest half of the budget is not marked yet."""

@@ -46,6 +46,7 @@ class MagicPIG(Method):
     needs = "calibration"
     budgeted = "tables"
     budget_start = 32
+    masked_scores = 7.4
 
     fitted: Fitted | None = None
     bits: int = field(10, "bits of a hash: with more bits fewer keys collide", low=1, high=15)

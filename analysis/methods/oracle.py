@@ -71,6 +71,7 @@ class OracleTopP(Method):
     title = "Oracle top-p"
     paper = "the ceiling of top-p methods (FlexPrefill, XAttention)"
     ceiling = True
+    masked_scores = 4.5
     # Every key, and the values of those that are kept.
     reads_of_attended, reads_of_visible = 0.5, 0.5
 

@@ -37,6 +37,7 @@ class Performer(Method):
 
     title = "Performer"
     paper = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
+    masked_scores = 4.9
 
     features: int = field(0, "features of each query and key; 0: d ln d for heads of d dimensions", low=0, high=4096)
     seed: int = field(0, "seed of the random features; average over several", low=0, high=99)

@@ -29,6 +29,7 @@ class SparQ(Method):
     title = "SparQ"
     paper = "Ribar et al., 2023 (SparQ), sections 4 and 5"
     budgeted = "k"
+    masked_scores = 6.0
     dim_ = 1
 
     k: int = field(128, "keys and values that each query reads besides its own token's", low=1, high=1 << 20)

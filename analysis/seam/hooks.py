@@ -26,6 +26,10 @@ class Hooks:
     dense: ClassVar[bool] = False
     # Whether `attend` puts a call's learned sinks into its sums.
     takes_sinks: ClassVar[bool] = False
+    # Blocks of scores, of `pool.AT_ONCE` bytes each, that a layer holds at its peak on an accelerator: where keys are
+    # masked, and where a kernel runs that makes scores all the same (study `rehearsal`).
+    masked_scores: ClassVar[float] = 3.5
+    kernel_scores: ClassVar[float] = 0.0
     # Of scores made at once on a processor; None: as is quickest.
     block_bytes: ClassVar[int | None] = None
     # Layers before it are not computed: their output is known from an earlier pass.

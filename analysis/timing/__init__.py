@@ -25,8 +25,10 @@ from ..groups.controls import random_tokens
 from ..kernels import grouped_attention, parts, plan
 from ..kernels.parts import now
 from ..kernels.pool import AT_ONCE, accelerated
+from ..methods.base import Method
 from ..models import Model
 from ..models.weights import free_bytes
+from ..seam.calls import MASKED
 
 # The kernel that holds T x T is no candidate beyond this.
 MATH_BYTES = 1 << 30
@@ -297,10 +299,11 @@ def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> 
     _check_room(length, of_token, SPARE + new_tokens * of_token, f"of {model.name}", model.device)
 
 
-def model_bytes(model: Model, tokens: int, masked: bool) -> int:
-    """Predicted bytes beside the weights of so many tokens in one pass on an accelerator, `masked` with the scores of a
-    block, what is left of them and its softmax."""
-    return round(tokens * _token_bytes(model, 1)) + masked * 3 * AT_ONCE
+def model_bytes(model: Model, tokens: int, method: Method | type[Method], kernel: str) -> int:
+    """Predicted bytes beside the weights of so many tokens in one pass of a method on an accelerator, run by this
+    kernel: the KV cache, a layer's states, and the scores that it holds at its peak."""
+    scores = method.masked_scores if kernel == MASKED else method.kernel_scores
+    return round(tokens * _token_bytes(model, 1) + scores * AT_ONCE)
 
 
 def _token_bytes(model: Model, caches: float) -> float:

@@ -13,6 +13,7 @@ STUDIES = {
     "kernels": ("How fast is sparse attention, by length?", "How fast sparse attention is", "crossover"),
     "gpu-check": ("How fast is it on a GPU?", "How fast it is on a GPU", "crossover"),
     "pages": ("What do the pages cost on a large model?", "What the pages cost on a large model", ""),
+    "rehearsal": ("How often does a method make a GPU wait?", "Every method on a GPU that computes shapes alone", ""),
     "memory-growth": ("What memory does a long text take?", "What memory a long text takes", ""),
     "sliders": ("How long does a moved slider take?", "How long a moved slider takes", ""),
 }

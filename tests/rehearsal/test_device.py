@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from analysis.kernels import packed
-from tests.rehearsal.device import NAME, Crossings, fake_device
+from lab.rehearsal.device import NAME, Crossings, fake_device
 
 PUNISHED = {
     "one number": lambda x: x.sum().item(),
@@ -24,20 +24,20 @@ PUNISHED = {
 
 
 @pytest.mark.parametrize("name", PUNISHED)
-def test_what_waits_or_mixes_is_an_error(monkeypatch, name):
-    with fake_device(monkeypatch), Crossings(), pytest.raises((RuntimeError, NotImplementedError)):
+def test_what_waits_or_mixes_is_an_error(name):
+    with fake_device(), Crossings(), pytest.raises((RuntimeError, NotImplementedError)):
         PUNISHED[name](torch.ones(4, device=f"{NAME}:0"))
 
 
-def test_shapes_are_computed(monkeypatch):
-    with fake_device(monkeypatch), Crossings():
+def test_shapes_are_computed():
+    with fake_device(), Crossings():
         x = torch.ones(2, 3, 8, 4, device=NAME)
         assert torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True).shape == x.shape
         assert x.to(f"{NAME}:1").device.index == 1
 
 
-def test_a_question_is_answered_by_its_name_and_counted(monkeypatch):
-    with fake_device(monkeypatch) as device:
+def test_a_question_is_answered_by_its_name_and_counted():
+    with fake_device() as device:
         device.tokens = 10
         assert packed.Sizes.of(torch.ones(1, 10, 3, dtype=torch.bool, device=NAME)) == ([4, 3, 3], 1)
         assert device.asked == {"sizes of groups": 1}

@@ -10,9 +10,9 @@ from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.studies.speed import gpu_check, gpu_tables
 from analysis.studies.speed.gpu_check import GpuCheck
+from lab.rehearsal.device import NAME, fake_device
+from lab.rehearsal.shapes import SHAPES, methods, on_devices
 from tests.made.evaluating import watched_context
-from tests.rehearsal.device import NAME, fake_device
-from tests.rehearsal.shapes import SHAPES, methods, on_devices
 
 FEW = {"dense", "focus"}
 LONGEST = 1024
@@ -33,7 +33,7 @@ def ready(model: Model, names: set[str]) -> list[SimpleNamespace]:
 @pytest.mark.parametrize("names", [FEW, pytest.param(set(), marks=pytest.mark.slow)])
 def test_it_runs_through(monkeypatch, tmp_path, names):
     generator = torch.Generator
-    with fake_device(monkeypatch) as device, device.held:
+    with fake_device() as device, device.held:
         # a fake device draws nothing, and how many pairs are read is counted on numbers
         monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator())
         monkeypatch.setattr(gpu_tables, "plan", lambda *about: SimpleNamespace(kernel="groups", retained=0.25))

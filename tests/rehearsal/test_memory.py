@@ -12,11 +12,12 @@ from analysis.models import Model
 from analysis.places import CACHE
 from analysis.seam import reference
 from analysis.seam.attention import apply
+from analysis.seam.calls import MASKED
 from analysis.timing import model_bytes
 from analysis.timing.inference import next_token
-from tests.rehearsal.device import NAME, fake_device
-from tests.rehearsal.held import Held
-from tests.rehearsal.shapes import SHAPES, on_devices, qwen
+from lab.rehearsal.device import NAME, fake_device
+from lab.rehearsal.held import Held
+from lab.rehearsal.shapes import SHAPES, on_devices, qwen
 
 # Of what was taken.
 TOLERANCE = 0.25
@@ -40,18 +41,18 @@ def peak(lm, method, tokens: int, held: Held, kernels: bool = True) -> int:
 
 
 @pytest.mark.parametrize("method", [DENSE, MASKS])
-def test_a_small_model_on_the_processor_takes_as_much(monkeypatch, method):
+def test_a_small_model_on_the_processor_takes_as_much(method):
     config = LlamaConfig(**SMALL)
     real = LlamaForCausalLM(config).eval()
     with Held("cpu") as held:
         taken = peak(real, method(), 700, held, kernels=False)
     at_once = min(reference.BLOCK_BYTES, reference.CPU_BLOCK_BYTES)
-    with fake_device(monkeypatch, at_once) as device, device.held:
+    with fake_device(at_once) as device, device.held:
         lm = on_devices(config, f"{NAME}:0", kind=torch.float32)
         assert peak(lm, method(), 700, device.held, kernels=False) == pytest.approx(taken, rel=TOLERANCE)
 
 
-def test_a_gpu_took_as_much(monkeypatch):
+def test_a_gpu_took_as_much():
     """The stored run gave the KV cache of the prompt before back while it was measured: so much it does not count."""
     stored = json.loads((CACHE / "demo" / "studies" / "gpu-check.json").read_text("utf-8"))
     rows = stored.get("numbers", stored)["rows"]
@@ -59,20 +60,20 @@ def test_a_gpu_took_as_much(monkeypatch):
     config = qwen(layers=24)
     size = config.hidden_size // config.num_attention_heads
     cache = 2 * 24 * config.num_key_value_heads * size * row["length"] * torch.bfloat16.itemsize
-    with fake_device(monkeypatch) as device, device.held:
+    with fake_device() as device, device.held:
         taken = peak(on_devices(config, f"{NAME}:0"), DENSE(), row["length"], device.held)
     assert taken - cache == pytest.approx(row["peak_bytes"], rel=0.02)
 
 
 @pytest.mark.parametrize("tokens", [4096, 32768])
 @pytest.mark.parametrize("shape", ["llama", "qwen"])
-def test_what_is_said_before_is_about_what_is_taken(monkeypatch, shape, tokens):
+def test_what_is_said_before_is_about_what_is_taken(shape, tokens):
     config = SHAPES[shape]()
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-    with fake_device(monkeypatch) as device, device.held:
+    with fake_device() as device, device.held:
         lm = on_devices(config, f"{NAME}:0")
         about = config.num_hidden_layers, heads, kv_heads, config.hidden_size // heads, config.max_position_embeddings
         model = Model(lm, None, shape, "none", *about)
-        for method in (DENSE, MASKS) if tokens == 4096 else (DENSE,):
-            said = model_bytes(model, tokens, masked=method is MASKS)
+        for method, kernel in ((DENSE, ""), (MASKS, MASKED)) if tokens == 4096 else ((DENSE, ""),):
+            said = model_bytes(model, tokens, method, kernel)
             assert said == pytest.approx(peak(lm, method(), tokens, device.held), rel=TOLERANCE), method

@@ -10,15 +10,15 @@ from analysis.seam.calls import MASKED
 from analysis.statistics.by_torch import About
 from analysis.statistics.heads import HeadReading
 from analysis.statistics.reader import KERNEL, Reader
-from tests.rehearsal.device import NAME, Crossings, fake_device
-from tests.rehearsal.shapes import LAYERS, SHAPES, on_devices
+from lab.rehearsal.device import NAME, Crossings, fake_device
+from lab.rehearsal.shapes import LAYERS, SHAPES, on_devices
 
 TOKENS = 1024
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_layer_is_asked_for_its_sums_once(monkeypatch, masked):
-    with fake_device(monkeypatch) as device:
+def test_a_layer_is_asked_for_its_sums_once(masked):
+    with fake_device() as device:
         lm = on_devices(SHAPES["llama"](), f"{NAME}:0")
         with unset_fake_temporarily():
             real = torch.ones(1, TOKENS, dtype=torch.bool)

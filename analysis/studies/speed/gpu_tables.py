@@ -19,7 +19,6 @@ from ...models import Model
 from ...papers import find
 from ...seam.attention import apply, ran
 from ...seam.cache import Cache, DynamicCache
-from ...seam.calls import MASKED
 from ...timing import clock, fastest_dense, model_bytes, peak_bytes
 from ...timing.inference import next_token, time_decode
 from ...training.settings import RouterTraining
@@ -178,7 +177,7 @@ def _method(model: Model, method: Any, ids: Tensor) -> dict:
         phases: dict[str, str] = {}
         for entry in ran(lm):
             phases.setdefault(entry.phase, entry.kernel)
-    said = model_bytes(model, ids.shape[1], masked=phases.get("prefill") == MASKED)
+    said = model_bytes(model, ids.shape[1], method, phases.get("prefill", ""))
     times = {"prefill_ms": prefill * 1e3, "token_ms": of_token * 1e3}
     return times | {"kernel": phases.get("prefill"), "peak_bytes": peak, "said_bytes": said}
 

@@ -9,9 +9,10 @@ import collections
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -25,9 +26,11 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from analysis.kernels import blocks, gpu, grouped
 from analysis.kernels.pool import on_host
-from tests.rehearsal.held import Held
+from lab.rehearsal.held import Held
 
 NAME = "fakegpu"
+# Of transformers; they begin with tensors made of lists, which need a real device.
+CACHES = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
 class _Backend(backend_registration._DummyBackendModule):
@@ -65,7 +68,7 @@ def _registered() -> None:
 
 
 def _begin(layer: DynamicLayer, keys: Tensor, values: Tensor) -> None:
-    """A KV cache of transformers begins with empty tensors made of lists, which need a real device."""
+    """In the place of `lazy_initialization` of CACHES."""
     layer.device, layer.is_initialized = keys.device, True
     layer.keys, layer.values = keys[:, :, :0], values[:, :, :0]
     if isinstance(layer, DynamicSlidingWindowLayer):
@@ -153,25 +156,22 @@ class Device:
 
 
 @contextmanager
-def fake_device(monkeypatch: Any, at_once: int | None = None) -> Iterator[Device]:
+def fake_device(at_once: int | None = None) -> Iterator[Device]:
     """Inside, tensors on `NAME` have shapes and no numbers. `at_once`: bytes of scores at once, in the place of
     `pool.AT_ONCE`."""
     _registered()
-    device = Device()
+    device, modules = Device(), list(sys.modules.values())
+    replaced: list[tuple[Any, str, Any]] = [(kind, "lazy_initialization", _begin) for kind in CACHES]
+    replaced += [(gpu, "has_triton", lambda: True), (gpu, "strangers", _strangers), (blocks, "_flex", lambda: _flex)]
+    replaced += [(grouped, "DEVICES", (*grouped.DEVICES, NAME)), (functional, "scaled_dot_product_attention", _fused)]
+    asking = (module for module in modules if getattr(module, "on_host", None) is on_host)
+    replaced += [(module, "on_host", device.read) for module in asking if module is not sys.modules[__name__]]
     if at_once is not None:
-        for module in [module for module in list(sys.modules.values()) if hasattr(module, "AT_ONCE")]:
-            monkeypatch.setattr(module, "AT_ONCE", at_once)
-    asking = [module for module in list(sys.modules.values()) if getattr(module, "on_host", None) is on_host]
-    for module in asking:
-        if module is not sys.modules[__name__]:
-            monkeypatch.setattr(module, "on_host", device.read)
-    for kind in (DynamicLayer, DynamicSlidingWindowLayer):
-        monkeypatch.setattr(kind, "lazy_initialization", _begin)
-    monkeypatch.setattr(gpu, "has_triton", lambda: True)
-    monkeypatch.setattr(gpu, "strangers", _strangers)
-    monkeypatch.setattr(blocks, "_flex", lambda: _flex)
-    monkeypatch.setattr(grouped, "DEVICES", (*grouped.DEVICES, NAME))
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", _fused)
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        replaced += [(module, "AT_ONCE", at_once) for module in modules if hasattr(module, "AT_ONCE")]
+    with ExitStack() as undone:
+        for place, name, value in replaced:
+            undone.enter_context(patch.object(place, name, value))
+        undone.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        undone.enter_context(torch.no_grad())
         BACKEND.held = device.held
         yield device

@@ -11,13 +11,15 @@ from transformers import GptOssConfig, LlamaConfig, PreTrainedConfig, PreTrained
 
 from analysis.fitted import Fitted
 from analysis.groups.router import FocusRouter
+from analysis.indexers.fit import FittedIndexer, Fitting
+from analysis.indexers.sizes import Sizes
+from analysis.indexers.state import packed
 from analysis.methods import METHODS
 from analysis.methods.base import Method
 from analysis.methods.focal import FocalWeights
 from analysis.routers.routing_state import RoutingSettings, RoutingState
 from analysis.seam.layers import causal_class
-from tests.made.indexed import made_indexers
-from tests.rehearsal.device import NAME
+from lab.rehearsal.device import NAME
 
 # Alike from here on.
 LAYERS = 2
@@ -117,7 +119,7 @@ def methods(config: PreTrainedConfig) -> dict[str, Callable[[], Method]]:
         "quest": lambda: METHODS["quest"](dense_layers=1),
         "csa": lambda: METHODS["csa"].build([*[512] * (LAYERS * heads), 1024]),
         "focal_learned": lambda: METHODS["focal_learned"].build(_there(FocalWeights(LAYERS, width))),
-        "indexer": lambda: METHODS["indexer"].build(made_indexers("dsa", layers=LAYERS, width=width)),
+        "indexer": lambda: METHODS["indexer"].build(_indexers(width, heads, kv_heads, dim)),
         "bucket_routing": lambda: METHODS["bucket_routing"].build(_buckets(heads, kv_heads, dim)),
         "magicpig": lambda: METHODS["magicpig"](_means(heads, kv_heads, dim)),
         "routing_transformer": lambda: METHODS["routing_transformer"](_clusters(kv_heads, dim)),
@@ -163,6 +165,11 @@ def _mean_queries(heads: int, pairs: int) -> Fitted:
     of_heads = {name: torch.empty(LAYERS, heads, pairs) for name in ("mean_real", "mean_imaginary", "size")}
     of_layers = {name: torch.empty(LAYERS, pairs) for name in ("real", "imaginary", "rates")}
     return Fitted("triattention", of_heads | of_layers | {"factor": torch.empty(LAYERS)})
+
+
+def _indexers(width: int, heads: int, kv_heads: int, dim: int) -> Fitted:
+    fitting = Fitting("dsa", width, heads, kv_heads, dim, Sizes())
+    return packed({(layer, "dsa"): FittedIndexer(fitting.indexer, fitting.sizes) for layer in range(LAYERS)})
 
 
 def _lines(kv_heads: int, width: int) -> Fitted:
