@@ -23,6 +23,11 @@ KINDS = {
 }
 
 
+def has_sinks(lm: PreTrainedModel) -> bool:
+    """Whether an attention of a transformers model has learned sinks, as gpt-oss does."""
+    return any(isinstance(getattr(module, "sinks", None), torch.Tensor) for module in lm.modules())
+
+
 def attention_modules(lm: PreTrainedModel) -> list[Any]:
     """The softmax attention modules of a model, in order of its layers: those that call transformers' attention
     interface, whatever they are called. `layer_idx` of each is the model's own number of the layer, which a hybrid

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import statistics
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +29,7 @@ from ..methods.base import Method
 from ..models import Model
 from ..models.weights import free_bytes
 from ..seam.calls import MASKED
+from ..seam.layers import has_sinks
 
 # The kernel that holds T x T is no candidate beyond this.
 MATH_BYTES = 1 << 30
@@ -44,6 +45,8 @@ PACKAGES = {"flash-attn 2": "flash_attn", "FlashAttention 3": "flash_attn_interf
 # Most memory of a measurement, in multiples of q, k, v and out: on a processor, in float32 whatever the type; on a GPU
 # in its type for each membership of a token, beside the states themselves (1.9 measured with one, at 65,536 tokens).
 TIMES_HELD = 4
+# Blocks of scores that a softmax with a learned sink holds besides: a column more is a copy.
+SINKS = 2.0
 # Bytes beside a model: blocks of scores, and what a library keeps.
 SPARE = 128 << 20
 Progress = Callable[[float, str], None]
@@ -299,10 +302,12 @@ def check_model_memory(model: Model, length: int, new_tokens: int, top: int) -> 
     _check_room(length, of_token, SPARE + new_tokens * of_token, f"of {model.name}", model.device)
 
 
-def model_bytes(model: Model, tokens: int, method: Method | type[Method], kernel: str) -> int:
-    """Predicted bytes beside the weights of so many tokens in one pass of a method on an accelerator, run by this
-    kernel: the KV cache, a layer's states, and the scores that it holds at its peak."""
-    scores = method.masked_scores if kernel == MASKED else method.kernel_scores
+def model_bytes(model: Model, tokens: int, method: Method | type[Method], kernels: Collection[str]) -> int:
+    """Predicted bytes beside the weights of so many tokens in one pass of a method on an accelerator, run by these
+    kernels: the KV cache, a layer's states, and the scores that it holds at its peak."""
+    scores = method.masked_scores if MASKED in kernels else method.kernel_scores
+    if MASKED in kernels and has_sinks(model.lm):
+        scores += SINKS
     return round(tokens * _token_bytes(model, 1) + scores * AT_ONCE)
 
 

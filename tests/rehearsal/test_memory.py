@@ -74,6 +74,6 @@ def test_what_is_said_before_is_about_what_is_taken(shape, tokens):
         lm = on_devices(config, f"{NAME}:0")
         about = config.num_hidden_layers, heads, kv_heads, config.hidden_size // heads, config.max_position_embeddings
         model = Model(lm, None, shape, "none", *about)
-        for method, kernel in ((DENSE, ""), (MASKS, MASKED)) if tokens == 4096 else ((DENSE, ""),):
-            said = model_bytes(model, tokens, method, kernel)
+        for method, kernels in ((DENSE, []), (MASKS, [MASKED])) if tokens == 4096 else ((DENSE, []),):
+            said = model_bytes(model, tokens, method, kernels)
             assert said == pytest.approx(peak(lm, method(), tokens, device.held), rel=TOLERANCE), method

@@ -22,7 +22,9 @@ def test_a_prompt_waits_once_a_layer_and_a_token_never(rows):
 
 def test_the_memory_said_before_is_near_the_peak(rows):
     short = [row for row in rows if row["length"] == LENGTH]
-    far_off = {(row["shape"], row["method"]) for row in short if not 0.75 < row["peak_bytes"] / row["said_bytes"] < 1.25}
+    far_off = {
+        (row["shape"], row["method"]) for row in short if not 0.75 < row["peak_bytes"] / row["said_bytes"] < 1.25
+    }
     assert far_off <= {(shape, "kvzip_plus") for shape in ("qwen", "llama", "gpt_oss")}, "it reads the text twice"
 
 

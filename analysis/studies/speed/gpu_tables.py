@@ -174,12 +174,10 @@ def _method(model: Model, method: Any, ids: Tensor) -> dict:
         for _ in range(NEW_TOKENS):
             token = next_token(lm, token, cache)
         of_token = (now() - start) / NEW_TOKENS
-        phases: dict[str, str] = {}
-        for entry in ran(lm):
-            phases.setdefault(entry.phase, entry.kernel)
-    said = model_bytes(model, ids.shape[1], method, phases.get("prefill", ""))
+        kernels = [entry.kernel for entry in ran(lm) if entry.phase == "prefill"]
+    said = model_bytes(model, ids.shape[1], method, kernels)
     times = {"prefill_ms": prefill * 1e3, "token_ms": of_token * 1e3}
-    return times | {"kernel": phases.get("prefill"), "peak_bytes": peak, "said_bytes": said}
+    return times | {"kernel": kernels[0] if kernels else None, "peak_bytes": peak, "said_bytes": said}
 
 
 def _release(device: torch.device) -> None:
