@@ -25,7 +25,7 @@ def on_host(numbers: torch.Tensor, name: str) -> Any:
     """A small tensor as Python's numbers, in nested lists. `name` is what they are: a rehearsal answers by it.
 
     Every kernel that was started must end before they are there, and none is started meanwhile. So a prompt asks once
-    a layer at most and a new token never (tests/rehearsal).
+    a layer at most and a new token never (study `rehearsal`).
     """
     return numbers.tolist()
 
