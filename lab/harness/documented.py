@@ -16,7 +16,7 @@ from analysis.studies.stored.quick import asked
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "measured.md"
 # Of a table here: a page of the app shows the whole one, and draws it.
-ROWS, COLUMNS = 10, 6
+ROWS, COLUMNS = 9, 6
 HEAD = """# What was measured
 
 Made by `python -m analysis measured` from the stored studies in `models_cache`; do not edit. Of every study: its
