@@ -41,19 +41,8 @@ def positions(steps: Sequence[Step]) -> None:
         labels = [f"tokens {cell['first'] + 1:,}–{cell['last']:,}, n = {cell['n']:,}" for cell in bins]
         hover = f"{safe(step.asked.title)}<br>%{{text}}<br>%{{y:+.1%}}"
         details = {"error_y": bounds(bins, "difference", ("low", "high"), colour), "text": labels}
-        data.append(
-            line(
-                step.asked.title,
-                x,
-                [cell["difference"] for cell in bins],
-                colour,
-                "solid",
-                symbol,
-                hover,
-                1.5,
-                **details,
-            )
-        )
+        change = [cell["difference"] for cell in bins]
+        data.append(line(step.asked.title, x, change, colour, "solid", symbol, hover, 1.5, **details))
         rows += [{"method": step.asked.title} | cell for cell in bins]
     figure = against_dense(data, "position in the window, tokens", height=380, xaxis={"rangemode": "tozero"})
     plots.draw(figure, rows, "Where in the window it loses", "quality_bins", "worst position bin")

@@ -1,9 +1,12 @@
-"""Stored studies behind Quality vs speed: all methods at the same reads, with figure 1 of Focus drawn from it; rules of
-eviction; prompts read by blocks. And DuoAttention's split of the heads, beside what this text loses without each."""
+"""Stored studies behind Quality vs speed: all methods at the same reads, with figure 1 of Focus drawn from it; dropped
+keys and fewer bits at the same bytes, and what a serving stack can run of them; prompts read by blocks. And
+DuoAttention's split of the heads, beside what this text loses without each."""
 
 import streamlit as st
 
+from analysis.claims import Comparison
 from analysis.commands.quality import HeadSplit
+from analysis.take import runs_on
 from app import cached
 from app.quality.asked import Asked
 from app.selection import state
@@ -17,7 +20,7 @@ WHY_LAST = (
 )
 # What methods save -> (the stored study, what it is called where it is missing).
 OF = {
-    "memory": ("eviction", "Every rule of eviction, by the share of the keys that it removes"),
+    "memory": ("equal-bytes", "Dropped keys, fewer bits and both, at equal bytes"),
     "prefill": ("prefill", "Prompts read by blocks, by length"),
 }
 DUO = "duo_attention"
@@ -45,6 +48,28 @@ def show() -> None:
     numbers = studied.opened(name, title)
     if numbers is not None:
         studied.drawn(numbers, f"quality_{name}", name=name)
+        if "ladder" in numbers.numbers:
+            ladder(numbers.numbers["ladder"])
+
+
+def ladder(rungs: list[dict]) -> None:
+    """What eviction loses where a serving stack chooses less freely, which stacks run that, and where they say so."""
+    st.header("What a stack can run", anchor=False, help=cached.glossary("deployability ladder"))
+    mean = [row for row in rungs if row["method"] == "mean"]
+    by_rung: dict[str, dict] = {}
+    for row in mean:
+        cells = by_rung.setdefault(row["rung"], {"rung": row["rung"], "held": row["held"]})
+        cells[row["setting"]] = Comparison.of(row, "against_measured").bracketed
+        cells["runs"] = runs_on.runs_on(row["rung"])
+    columns = {"rung": tables.Column("what chooses"), "held": tables.Column("bytes of a token", "number", 0)}
+    columns |= {setting: tables.Column(f"{setting}, nats") for setting in dict.fromkeys(row["setting"] for row in mean)}
+    columns["runs"] = tables.Column("runs on")
+    bits = {"rung": "every key, in fewer bits", "runs": runs_on.runs_on("bits")}
+    rows = [{name: row.get(name) for name in columns} for row in (*by_rung.values(), bits)]
+    plots.listed(columns, rows, "quality_rungs", "Loss above the rules as measured, by what chooses")
+    with st.expander("What their documentation says", icon=":material/menu_book:"):
+        said = [vars(says) for says in runs_on.documented()]
+        plots.listed({name: tables.Column(name) for name in said[0]}, said, "quality_says", "Serving stacks' own words")
 
 
 def equal_reads() -> None:

@@ -91,7 +91,7 @@ CASES = {
         {"length": 48, "windows": 6, "calibrate": 2, "select": 2},
         patches={"lab.budgets.allocation.KEYS": (4, 12), "lab.budgets.allocation.EVENLY": (0.0, 0.5)},
     ),
-    "eviction": Case({"length": 48, "windows": 6, "continuation": 16, "rows": "tova,keydiff"}),
+    "equal-bytes": Case({"length": 32, "windows": 6, "continuation": 6}),
     "transfer": Case({"length": 48, "windows": 3, "continuation": 16}),
     "prefill": Case({"lengths": "32,48", "windows": 3, "continuation": 8, "rows": "skip_softmax,flex_prefill"}),
     "circuit": Case({"steps": 2, "seeds": 1}, corpus=""),

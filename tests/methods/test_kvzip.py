@@ -55,6 +55,16 @@ def test_scores_are_those_of_the_definition(family):
             assert scores[kept].min() >= scores[~kept].max() * (1 - 1e-3)
 
 
+def test_a_token_that_enters_as_zeros_gives_no_key_a_score_without_end():
+    """The padding token of a vocabulary is embedded as zeros."""
+    lm, ids = tiny("llama"), token_ids(1, 30)
+    ids[0, 10] = lm.config.pad_token_id
+    assert not lm.get_input_embeddings()(ids)[0, 10].any()
+    method = METHODS["kvzip_plus"](ratio=0.6)
+    logits(lm, ids, method)
+    assert all(bool(scores.isfinite().all()) for scores in method.found_[0].values())
+
+
 def test_a_prompt_that_cannot_be_repeated_is_refused_and_the_model_is_left_as_it_was():
     lm = tiny("llama")
     with pytest.raises(BadSetting, match="give at most 496"), apply(lm, METHODS["kvzip_plus"]()):

@@ -1,9 +1,12 @@
 """What stands beside the curves: the speed that was timed, the search, the stored studies."""
 
+import json
+
 import pandas as pd
 import pytest
 
 from analysis.declaration.undeclared import Undeclared
+from analysis.places import CACHE
 from analysis.runs import Result
 from analysis.runs.stored import StoredStudy
 from analysis.studies.stored.panels import columns as study_columns
@@ -187,3 +190,14 @@ def test_figure_1_is_redrawn_from_the_stored_table(page, monkeypatch):
     looks = {(one["line"]["color"], one["line"]["dash"], one["marker"]["symbol"]) for one in quality["data"]}
     assert len(looks) == len(ENTRIES), "no two methods look alike"
     assert quality["data"][0]["x"] == [2, 4, 10, 20] and quality["data"][0]["y"] == [0.0, 0.0, None, None]
+
+
+def test_equal_bytes_and_what_stacks_run_stand_under_memory(page, monkeypatch):
+    study = json.loads((CACHE / "demo/studies/equal-bytes.json").read_text())
+    stored = {"equal-bytes": StoredStudy.of(study)}
+    monkeypatch.setattr(asking, "study", lambda model, name: (stored.get(name), ""))
+    app = page(quality_saves="memory", quality_evidence="yes")
+    assert not app.exception and "What a stack can run" in [one.value for one in app.header]
+    drawn = [[trace["name"] for trace in one["data"]] for one in figures(app)]
+    for panel in study["panels"]:
+        assert [line["name"] for line in panel["series"]] in drawn, panel["title"]

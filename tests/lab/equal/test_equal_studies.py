@@ -1,17 +1,89 @@
-"""What the tables of eviction and of prompts read by blocks store of a tiny model."""
+"""What the tables of equal bytes and of prompts read by blocks store of a tiny model, and their parts by hand."""
 
 import numpy as np
 import pytest
+import torch
 
-from lab.equal.eviction import RATIOS
+from analysis.methods import METHODS
+from analysis.models import Model
+from analysis.studies.quality.continuation import KNOWN, UNKNOWN
+from analysis.studies.quality.following import Turn, follow
+from lab.equal.bytes_rows import LEVELS, OVER, ranked
+from lab.equal.equal_bytes import RULES, Random
+from lab.equal.held import FULL, Read, Scored, head_bytes
 from lab.equal.prefill import SCALES, law_of
+from lab.equal.rungs import APPEND, AS_MEASURED, HEAD, LAYER, PROTECTED, RUNGS, on_rung
+from tests.made.tiny import tiny, token_ids
+
+LENGTH = 48
 
 
-def test_rules_by_what_they_remove(stored):
-    rows = stored("eviction")["rows"]
-    assert [(row["method"], row["ratio"]) for row in rows] == [(n, r) for n in ("tova", "keydiff") for r in RATIOS]
-    for row in rows:
-        assert row["kept_keys"] == int(32 * (1 - row["ratio"])) and row["kv_share"] == row["kept_keys"] / 32
+@pytest.fixture(scope="module")
+def read():
+    return Read(Model(tiny("qwen3"), None, "tiny", "", 3, 4, 2, 8, 512), token_ids(1, LENGTH)[0])
+
+
+def test_every_arm_stands_in_both_settings(stored):
+    made = stored("equal-bytes")
+    settings = dict.fromkeys(row["setting"] for row in made["rows"])
+    assert list(settings) == [UNKNOWN, KNOWN]
+    # DuoAttention keeps sinks and a window, here more than the prompt
+    assert set(RULES) - {"duo_attention"} <= {row["method"] for row in made["rows"]}
+    for row in made["rows"]:
+        assert row["held"] > 0 and row["worst"] >= row["against_dense"] - 1e-6
+        if row["level"] in LEVELS:
+            assert row["rank"] >= 1 and row["share"] <= row["level_share"] * OVER, row["title"]
+    assert {row["rung"] for row in made["ladder"]} == set(RUNGS)
+    for row in made["ladder"]:
+        assert row["rung"] != AS_MEASURED or row["against_measured"] == 0
+
+
+@pytest.mark.parametrize(("name", "storage"), [("snapkv", FULL), ("ada_kv", "int4"), ("keydiff", "fp8")])
+def test_a_prompt_read_once_is_followed_as_by_the_method_itself(read, name, storage):
+    rule = METHODS[name].build(lambda other: None, **({} if name == "keydiff" else {"window": 4}))
+    kept = Scored(read, rule).within(storage, 0.4 * read.bytes_of(read.everything, FULL))
+    asked, answer = torch.tensor([5, 6]), torch.tensor([7, 8, 9, 10])
+    with read.following():
+        losses = read.losses(kept, storage, asked, answer)
+    rule.storage = storage
+    whole = follow(read.lm, rule, torch.cat([read.ids, answer]), LENGTH, Turn("", [], asked.tolist()))
+    assert losses == pytest.approx(whole.losses, abs=1e-5) and 0 < read.bytes_of(kept, storage)
+    held = whole.kv_bytes if storage != FULL else whole.kv_bytes / 2  # 32 bits a number
+    assert storage == "int4" or read.bytes_of(kept, storage) == pytest.approx(held)
+
+
+def test_bytes_are_those_of_the_storage():
+    """64 keys and values of 32 numbers: 16 bits each; 4 bits with a step and a least number for 64 tokens of a channel,
+    the values all among the last 128 in full; and the most that fits is found."""
+    assert head_bytes(FULL, 64, 32) == 64 * 2 * 32 * 2
+    assert head_bytes("int4", 64, 32) == 64 * 32 // 2 + 32 * 4 + 64 * 32 * 2
+    assert head_bytes("int4", 0, 32) == 0
+
+
+def test_every_rung_holds_no_more_and_is_what_it_says(read):
+    rule = METHODS["snapkv"](window=4)
+    scored = Scored(read, rule)
+    kept = scored.at(1 - 16.5 / LENGTH)
+    on = {rung: on_rung("snapkv", rung, read, rule, scored, kept) for rung in RUNGS}
+    assert all(int(stays.sum(-1).max()) <= 16 for rung, of in on.items() if "page" not in rung for stays in of)
+    assert rule.window == 4 and on[AS_MEASURED] is kept and on[HEAD][0].shape == kept[0].shape
+    assert all((stays == stays[:, :1]).all() for stays in on[LAYER])
+    (pages,) = {stays[0, 0].view(3, 16).sum(-1).tolist().count(16) for stays in on["pages of 16"]}
+    assert pages == 1 and all(stays[..., :6].all() for stays in on[PROTECTED])
+    first = on_rung("snapkv", APPEND, Read(read.lm, read.ids), rule, scored, kept)
+    assert all(torch.equal(a, b) for a, b in zip(on[APPEND], first, strict=True))
+
+
+def test_ranks_by_hand():
+    """Two arms alike, a third worse by 1 in each of six documents: it is told apart from both, they from none."""
+    noise = np.random.default_rng(0).normal(0, 0.01, (2, 6))
+    losses = [noise[0], noise[1], noise[0] + 1.0]
+    assert ranked(losses, np.arange(6)) == [1, 1, 3] and ranked([noise[0]], np.arange(6)) == [1]
+
+
+def test_chance_is_the_same_again(read):
+    one, other = (Scored(read, Random(seed=3)).at(0.5) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True)) and int(one[0].sum(-1).max()) == LENGTH // 2
 
 
 def test_rules_by_length(stored):

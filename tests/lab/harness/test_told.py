@@ -44,7 +44,7 @@ def test_a_line_for_every_arm_and_nothing_where_it_has_no_row():
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("top-k8-top1", 15), ("pruned-k8-top1", 14), ("lengths", 24), ("causality-k8-top1", 4), ("eviction", 32)],
+    [("top-k8-top1", 15), ("pruned-k8-top1", 14), ("lengths", 24), ("causality-k8-top1", 4), ("equal-bytes", 148)],
 )
 def test_every_comparison_is_one_of_a_family(name, count):
     assert f"Of {count} comparisons, each is judged after Holm's correction" in STORED[name]["sentence"]

@@ -124,7 +124,7 @@ def test_the_document_names_the_command_that_checks_a_stored_study(path):
     assert (study.sizes.file or study.name).format(**study.defaults | sizes) == path.stem
 
 
-@pytest.mark.parametrize("name", ["kernels", "equal-budget", "eviction"])
+@pytest.mark.parametrize("name", ["kernels", "equal-budget", "equal-bytes"])
 def test_the_bundled_studies_are_checked_without_their_texts(name):
     found = NAMED[name](quick=True, context=Context(browser=False)).numbers
     assert found["verdict"] == SAME and found["rows"]

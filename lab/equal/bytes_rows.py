@@ -1,0 +1,181 @@
+"""The rows of the study of equal bytes, which of them rank together, and how it is told."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from analysis.claims import DETECTABLE, SIGNIFICANCE, Comparison
+from analysis.methods import METHODS
+from analysis.metrics.intervals import holm, over_units, p_of
+from analysis.studies.stored.comparisons import Row, difference, holm_corrected, interval_caveat
+from analysis.studies.stored.panels import column, presented
+from lab.equal.held import FULL
+from lab.equal.rungs import AS_MEASURED, RUNGS
+from lab.harness.telling import distinct, lines_of
+
+# Levels of bytes: those of a cache that drops nothing, and half of the least. Level -> how it packs what a rule keeps.
+HALF, NOTHING = "half", "nothing"
+LEVELS = {"int8": (FULL,), "int4": (FULL, "int8"), "int2": (FULL, "int4"), HALF: (FULL, "int4")}
+BITS = {"int8": "8 bits", "int4": "4 bits", "int2": "2 bits", "fp8": "fp8", FULL: "16 bits"}
+# In the ladder: all rules that have a rung.
+MEAN = "mean"
+# By how much an arm may pass the bytes of its level.
+OVER = 1.005
+X = "level_share", "bytes held, as a share of 16 bits for all", "nats per token above dense"
+
+
+def titled(name: str, packing: str) -> str:
+    """What an arm is called."""
+    own = {"random": "Random keys", "newest": "Sinks and the newest", "shorter": "Shorter context", NOTHING: "All keys"}
+    title = own.get(name) or METHODS[name].title
+    return title if packing == FULL and name != NOTHING else f"{title}, {BITS.get(packing, packing)}"
+
+
+def rows_of(read: list[dict], settings: Sequence[str], places: np.ndarray, length: int) -> list[Row]:
+    """A row for every arm in every setting of the question, with its rank at the bytes of its level. `read`: of every
+    prompt of `length` tokens, setting -> `level name packing` -> what was measured; `places`: the domain of each."""
+    rows: list[Row] = []
+    documents = np.arange(len(read))
+    for setting in settings:
+        of_setting = [one[setting] for one in read]
+        losses = {key: np.array([one[key]["loss"] for one in of_setting]) for key in of_setting[0]}
+        dense, found = losses[f"- {NOTHING} {FULL}"], []
+        for key, of_arm in losses.items():
+            level, name, packing = key.split(" ")
+            row: Row = {"setting": setting, "level": level, "method": name, "packing": packing}
+            row["title"] = titled(name, packing)
+            for part in ("held", "worst"):
+                row[part] = float(np.mean([one[key][part] for one in of_setting]))
+            # a token reads all that is held
+            row["read_kib"] = row["held"] * length / 1024
+            row |= difference("against_dense", of_arm, dense, documents)
+            for place in distinct([{"place": place} for place in places.tolist()], "place"):
+                here = places == place
+                of_place = difference(place, of_arm[here], dense[here], documents[here])
+                row |= {name: value for name, value in of_place.items() if not name.endswith(("_p", "_points"))}
+            found.append((row, of_arm))
+        rows += _levelled(found, documents)
+    return holm_corrected(rows, "against_null")
+
+
+def _levelled(found: list[tuple[Row, np.ndarray]], documents: np.ndarray) -> list[Row]:
+    """The rows of one setting with their level, and the `rank` and `against_null` in it. What drops nothing and
+    is none itself stands at the least level whose bytes it does not pass."""
+    all_keys = {row["packing"]: row for row, _ in found if row["method"] == NOTHING}
+    full = all_keys[FULL]["held"]
+    bytes_of = {level: all_keys[level]["held"] for level in LEVELS if level != HALF}
+    bytes_of[HALF] = bytes_of["int2"] / 2
+    for row, _ in found:
+        row["share"] = row["held"] / full
+        if row["level"] == "-":
+            fits = next((name for name in reversed(LEVELS) if row["held"] <= bytes_of[name] * OVER), FULL)
+            row["level"] = row["packing"] if row["packing"] in LEVELS else fits
+    # what cannot hold so little is left out
+    found = [pair for pair in found if pair[0]["held"] <= bytes_of.get(pair[0]["level"], np.inf) * OVER]
+    for level, target in bytes_of.items():
+        inside = [pair for pair in found if pair[0]["level"] == level]
+        null = next((losses for row, losses in inside if row is all_keys.get(level)), None)
+        for (row, losses), rank in zip(inside, ranked([losses for _, losses in inside], documents), strict=True):
+            row |= {"rank": rank, "level_share": target / full}
+            if null is not None:
+                row |= difference("against_null", losses, null, documents)
+                low, high = row["against_null_low"], row["against_null_high"]
+                row["detectable"] = None if low is None else DETECTABLE * (high - low)
+    return [row for row, _ in found]
+
+
+def ranked(losses: list[np.ndarray], documents: np.ndarray) -> list[int]:
+    """The rank of each of several arms: one more than how many are lower by a paired test, after Holm's correction for
+    all pairs. Arms that no test separates from the best share its rank."""
+    judged = []
+    for one in range(len(losses)):
+        for other in range(one):
+            mean = over_units(losses[one] - losses[other], documents)[0]
+            if (p := p_of(mean)) is not None:
+                judged.append((one if (mean.mean or 0.0) > 0 else other, p))
+    beaten = [1] * len(losses)
+    for (worse, _), p in zip(judged, holm([p for _, p in judged]) if judged else [], strict=True):
+        beaten[worse] += p < SIGNIFICANCE
+    return [int(rank) for rank in beaten]
+
+
+def rungs_of(read: list[dict], settings: Sequence[str]) -> list[Row]:
+    """A row for every rule and rung in every setting: what it loses above dense, and above the rule as measured."""
+    rows: list[Row] = []
+    documents = np.arange(len(read))
+    for setting in settings:
+        of_setting = [one["ladder"][setting] for one in read]
+        losses = {key: np.array([one[key]["loss"] for one in of_setting]) for key in of_setting[0]}
+        dense = np.array([one[setting][f"- {NOTHING} {FULL}"]["loss"] for one in read])
+        for key, of_rung in losses.items():
+            name, rung = key.split("|")
+            held = float(np.mean([one[key]["held"] for one in of_setting]))
+            row: Row = {"setting": setting, "method": name, "title": METHODS[name].title, "rung": rung, "held": held}
+            row |= difference("against_dense", of_rung, dense, documents)
+            rows.append(row | difference("against_measured", of_rung, losses[f"{name}|{AS_MEASURED}"], documents))
+        for rung in RUNGS:
+            names = [key.split("|")[0] for key in losses if key.endswith(f"|{rung}")]
+            mean, measured = (np.mean([losses[f"{name}|{one}"] for name in names], 0) for one in (rung, AS_MEASURED))
+            held = float(np.mean([row["held"] for row in rows if row["rung"] == rung]))
+            row = {"setting": setting, "method": MEAN, "title": "Mean of the rules", "rung": rung, "held": held}
+            row |= difference("against_dense", mean, dense, documents)
+            rows.append(row | difference("against_measured", mean, measured, documents))
+    return holm_corrected(rows, "against_measured")
+
+
+def best_of(rows: list[Row]) -> list[Row]:
+    """Per setting and level the cache that drops nothing, and the arms of rank 1, the lowest loss first."""
+    best: list[Row] = []
+    for setting in distinct(rows, "setting"):
+        for level in LEVELS:
+            inside = [row for row in rows if (row["setting"], row["level"]) == (setting, level)]
+            first = sorted((row for row in inside if row["rank"] == 1), key=lambda row: row["against_dense"])
+            nulls = [row for row in inside if row["method"] == NOTHING and row["packing"] == level]
+            best += [*nulls, *(row for row in first if row not in nulls)][:4]
+    keys = ("setting", "level_share", "title", "rank", "against_dense", "against_dense_low", "against_dense_high")
+    return [{key: row[key] for key in (*keys, "worst")} for row in best]
+
+
+def sentence(rows: list[Row]) -> str:
+    """At the bytes of every cache that drops nothing: how many arms lose less than it does, and which rank first."""
+    parts = []
+    for setting in distinct(rows, "setting"):
+        told = []
+        for level, bits in list(BITS.items())[:3]:
+            inside = [row for row in rows if (row["setting"], row["level"]) == (setting, level)]
+            null = next(row for row in inside if row["method"] == NOTHING and row["packing"] == level)
+            dropping = [row for row in inside if row["method"] != NOTHING]
+            signs = [Comparison.of(row, "against_null").direction for row in dropping]
+            first = min(dropping, key=lambda row: row["against_dense"])
+            one = f"{bits} for all ({null['level_share']:.0%}) lose {Comparison.of(null, 'against_dense').size}; of "
+            one += f"{len(dropping)} arms that drop keys {signs.count(-1)} lose less and {signs.count(1)} more"
+            told.append(f"{one}, least {first['title']} ({Comparison.of(first, 'against_dense').size})")
+        parts.append(f"{setting[:1].upper()}{setting[1:]}: {'. '.join(told)}.")
+    family = sum(row.get("against_null_holm") is not None for row in rows)
+    lead = "Losses above dense attention at the bytes of caches that drop nothing, as shares of 16 bits. "
+    return f"{lead}{' '.join(parts)} Of {family} comparisons, each is judged after Holm's correction for all of them."
+
+
+def shown(numbers: dict) -> dict:
+    """What is shown of the study."""
+    rows, ladder, charts = numbers["rows"], numbers["ladder"], []
+    for setting in distinct(rows, "setting"):
+        inside = sorted((row for row in rows if row["setting"] == setting and row["level"] in LEVELS), key=_share)
+        nulls = [row for row in inside if row["method"] == NOTHING and row["packing"] == row["level"]]
+        of_nulls = [row | {"title": "All keys, in fewer bits"} for row in nulls]
+        for title, packed in (("keys dropped", False), ("dropped and packed", True)):
+            arms = [row for row in inside if row["method"] != NOTHING and (row["packing"] != FULL) == packed]
+            named = [row | {"title": titled(row["method"], FULL)} for row in arms]
+            charts.append(lines_of(f"{setting}: {title}", [*of_nulls, *named], "title", *X, "against_dense"))
+    for setting in distinct(ladder, "setting"):
+        inside = [row for row in ladder if row["setting"] == setting]
+        x = "rung", "what chooses", "nats per token above dense"
+        charts.append(lines_of(f"{setting}: the ladder", inside, "title", *x, "against_dense"))
+    told = presented("equal-bytes", sentence(rows), charts, interval_caveat(numbers["protocol"]))
+    places = [key.removesuffix("_low") for key in rows[0] if key.endswith("_low") and not key.startswith("against")]
+    of_places = [column(place, f"above dense, {place}", "nats per token") for place in places]
+    return told | {"columns": [*told["columns"], *of_places]}
+
+
+def _share(row: Row) -> float:
+    return row["level_share"]
