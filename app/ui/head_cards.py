@@ -48,7 +48,9 @@ def cards() -> dict[str, str]:
         table = cached.columns(run, "heads")
         rows = zip(*(table[name] for name in ("layer", "head", "label", "top_p_rank")), strict=True)
         for layer, head, label, keys in rows:
-            read = [label, "" if keys is None else f"90% on {keys:,.0f} keys"]
+            # A label says the same as a name, with less behind it.
+            named = f"{layer}.{head}" in said
+            read = ["" if named else label, "" if keys is None else f"90% on {keys:,.0f} keys"]
             said.setdefault(f"{layer}.{head}", []).extend(filter(None, read))
     for cell, words in notes().items():
         said.setdefault(cell, []).extend(words.values())

@@ -130,7 +130,7 @@ def test_names_are_asked_for_once_and_stand_on_map_card_and_tables(client):
     assert "2 of 6 heads have a name, 3 names in all." in markup(app)
     sent = part(app, "heads")
     assert sent["letters"] == {"0.0": "", "0.1": "", "1.0": "IS", "1.1": "", "2.0": "", "2.1": "P"}
-    assert sent["about"]["1.0"] == "induction ✓ · sink · far · 90% on 16 keys", "what is confirmed first"
+    assert sent["about"]["1.0"] == "induction ✓ · sink · 90% on 16 keys", "what is confirmed first"
     listed, named = columns(app, 0), columns(app, 1)
     assert listed["name"][listed["head"].index("2.1")] == "previous token (not confirmed)"
     assert named["head"] == ["1.0", "1.0", "2.1"] and named["score"][0] == "70% (60% to 80%)"
