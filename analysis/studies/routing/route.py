@@ -50,8 +50,8 @@ def route(request: Route, *, context: Context) -> Routed:
     also every distance of 16, 64, 256, 1024 that fits, and those of `distances`, with sinks and without the first 4
     keys. `own`: also whitening and GWR geometric in buckets of their own vectors, beside their own oracle. `mlp`: train
     the learned router, and in the first setting its ablations. `kinds`: fit these indexers too, hold them against the
-    first setting and keep them for the method indexer. `store`: keep buckets, routers and curves in the fitted
-    state. Errors: BadSetting, BadText, TooLarge, BadModel.
+    first setting and keep them for the method indexer; the MLP's ablations are left out then. `store`: keep buckets,
+    routers and curves in the fitted state. Errors: BadSetting, BadText, TooLarge, BadModel.
     """
     check_seed(request.seed)
     if request.store and request.heads != "all":
@@ -95,6 +95,7 @@ def route(request: Route, *, context: Context) -> Routed:
         request.mlp,
         work,
         request.optimiser,
+        ablations=not request.kinds,
     )
     curves, microseconds, balance = score_routers(context, lm, test, fitted)
     indexed = None
