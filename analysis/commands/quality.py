@@ -283,3 +283,10 @@ class Generate(OfText):
         control="generate_chat",
         label="chat template",
     )
+    put_back: list[int] | None = field(
+        None,
+        "layer, key-value head and place of a key that is kept in one more answer, by the last method and its budget",
+        low=0,
+        high=1 << 24,
+        label="key that is put back",
+    )

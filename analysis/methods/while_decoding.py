@@ -19,7 +19,7 @@ from ..seam.visible import Visible
 from .evicting import Evicting
 
 COUNTED, PROTECTED = "counted", "protected"
-KEYS, KILOBYTES = "keys of a head", "kilobytes in all"
+KEYS, KILOBYTES = "keys", "kilobytes"
 
 
 @dataclass
@@ -30,13 +30,13 @@ class WhileDecoding(Evicting):
     budget: int = field(
         0, "what the cache holds at most, also while text is written; 0: the prompt alone is cut", low=0, high=1 << 24
     )
-    unit: str = field(KEYS, "what the budget counts", options=(KEYS, KILOBYTES))
+    unit: str = field(KEYS, "what the budget counts: keys of a head, or kilobytes in all", options=(KEYS, KILOBYTES))
     every: int = field(128, "tokens that are written between two cuts to the budget", low=1, high=4096)
     prompt_keys: str = field(
         COUNTED, "under a budget: keys of the prompt count, or all stay beside it", options=(COUNTED, PROTECTED)
     )
-    # Keys that stay whatever their score, under a budget: places in the text.
-    put_back: tuple[int, ...] = ()
+    # A key that stays whatever its score, under a budget: layer, key-value head, place in the text.
+    put_back: tuple[int, int, int] | None = None
 
     @property
     def scoring_queries(self) -> int:
@@ -146,9 +146,10 @@ class WhileDecoding(Evicting):
         return stays
 
     def _put_back(self, prompt: Prompt, scores: Tensor) -> Tensor:
-        """The scores [1, G, L], those of keys that were put back the largest there are."""
-        for place in self.put_back:
-            scores = scores.masked_fill(prompt.key_places == place, torch.inf)
+        """The scores [1, G, L], that of the key that was put back the largest there is."""
+        if self.put_back is not None and self.put_back[0] == prompt.layer:
+            _, head, place = self.put_back
+            scores[:, head] = scores[:, head].masked_fill(prompt.key_places[:, head] == place, torch.inf)
         return scores
 
     def mask(self, block: Block) -> Tensor | None:

@@ -16,6 +16,8 @@ from app.ui.spelled import size
 BEFORE = 200
 # Words of a question's end that the text must have, else it may be chance.
 FEWEST = 3
+# Over all of an answer; a run from before they were counted has none.
+WRITING = {"peak": "most_bytes", "reads": "read_bytes"}
 COLUMNS = {
     "label": tables.Column("method"),
     "first": tables.Column("time to first token", help=cached.glossary("time to first token")),
@@ -23,6 +25,8 @@ COLUMNS = {
     "cache": tables.Column("KV cache, prompt read", help=cached.glossary("KV cache")),
     "kv_share": tables.Column("of dense", "share"),
     "most": tables.Column("at most, reading the prompt", help=cached.glossary("KV cache at most")),
+    "peak": tables.Column("at most, writing too"),
+    "reads": tables.Column("read while writing"),
     "kept_keys": tables.Column("keys a head holds", "number", 0),
     "apart": tables.Column("first token apart", help=cached.glossary("first difference")),
 }
@@ -61,6 +65,7 @@ def took(run: Run) -> None:
         row
         | {"first": _time(row, "ms_first"), "each": _time(row, "ms_per_token")}
         | {"cache": size(row["kv_bytes"]), "most": size(row["kv_most_bytes"]), "apart": _apart(row)}
+        | {name: row.get(count) and size(row[count]) for name, count in WRITING.items()}
         for row in run.numbers["rows"]
     ]
     plots.listed(COLUMNS, listed, "generate_rows", "What each took", run.id + run.created, height=180)

@@ -19,6 +19,13 @@ EXAMPLES = tuple(
     ("The Register", f"Who is the master of the {ship}? The master of the {ship} is")
     for ship in ("Nightjar", "Sparrowhawk", "Windhover", "Wanderer")
 )
+# A question to the register that is answered wrong under a budget, and right with one key more in a key's place.
+FILM: dict[str, Any] = {
+    "generate": "snapkv~budget-384~every-16",
+    "generate_question": "Who is the master of the Harvest Moon? The master of the Harvest Moon is",
+    **{"generate_prompt": 700, "generate_new": 24, "generate_known": True, "generate_chat": True},
+    "generate_back": "3.3.611",
+}
 # Beside model, text and question: what is asked for as long as nothing was chosen.
 FIRST: dict[str, Any] = {
     "methods": [{"name": "snapkv", "settings": {"ratio": 0.75}}],
@@ -67,7 +74,10 @@ def request(choices: list[Asked]) -> Generate:
     question = (chosen["generate_question"] or "").strip()
     sizes = {"new_tokens": chosen["generate_new"], "length": chosen["generate_prompt"]}
     known = chosen["generate_known"] or not question
-    return cached.request(Generate, **args, question=question, **sizes, known=known, chat=chosen["generate_chat"])
+    about: dict[str, Any] = {"known": known, "chat": chosen["generate_chat"]}
+    if chosen["generate_back"] and choices and choices[-1].settings.get("budget"):
+        about["put_back"] = [int(part) for part in chosen["generate_back"].split(".")]
+    return cached.request(Generate, **args, question=question, **sizes, **about)
 
 
 def example() -> Generate:
@@ -89,17 +99,21 @@ def tokens(asked: Generate) -> int:
     """Tokens that a request reads and writes, which is what it costs."""
     inspected = asking.inspected()
     prompt = asked.length or min(inspected["tokens"], inspected["max_positions"] - asked.new_tokens)
-    return (1 + len(asked.methods or ())) * (2 * prompt + asked.new_tokens)  # the answer is read again, watched
+    sides = 1 + len(asked.methods or ()) + (asked.put_back is not None)
+    return sides * (2 * prompt + asked.new_tokens)  # the answer is read again, watched
 
 
 def _examples() -> None:
-    """Questions that the bundled model answers right."""
+    """Questions that the bundled model answers right, and one that hangs on a key."""
+    look: dict[str, Any] = {"on_click": _take, "type": "tertiary"}
+    about = (cached.sample("register"), FILM["generate_question"], FILM)
+    st.button("One key that decides an answer, under a budget", key="generate_film", args=about, **look)
     titles = dict(cached.samples())
     for place, (begin, question) in enumerate(EXAMPLES):
         key = next(key for key, title in titles.items() if title.startswith(begin))
-        look: dict[str, Any] = {"on_click": _take, "args": (key, question), "type": "tertiary"}
-        st.button(widgets.plain(question), key=f"generate_example_{place}", **look)
+        st.button(widgets.plain(question), key=f"generate_example_{place}", args=(key, question, {}), **look)
 
 
-def _take(key: str, question: str) -> None:
-    state.choose(st.session_state, text=key, generate_question=question, generate_prompt=None, generate_at=None)
+def _take(key: str, question: str, more: dict[str, Any]) -> None:
+    clean = dict.fromkeys(("generate_prompt", "generate_at", "generate_back"))
+    state.choose(st.session_state, **clean | {"text": key, "generate_question": question} | more)

@@ -8,7 +8,7 @@ from analysis.jobs import JobStatus
 from analysis.runs import Run
 from analysis.runs.run import command
 from app import cached
-from app.generate import answers, generate_form, kv_cache
+from app.generate import answers, film, generate_form, kv_cache
 from app.quality.asked import Asked
 from app.ui import asking, jobs, repeat, take, widgets
 from app.ui.screen import answer, picture_and_card
@@ -55,10 +55,15 @@ def show() -> None:
             _shown(run)
     with top:
         prompt = "" if run is None else "".join(cached.columns(run, "tokens")["piece"])
-        told = "What is still answered with less?" if run is None else widgets.plain(answers.headline(run, prompt))
+        told = "What is still answered with less?"
+        if run is not None:
+            told = widgets.plain(film.recovered(run, prompt) or answers.headline(run, prompt))
         scope = None if run is None else f"{run.numbers['prompt_tokens']:,} tokens read, then written on word by word."
         answer(told, scope=scope)
     if run is not None:
+        if run.numbers.get("missed"):
+            with beside:
+                film.put_back(run, cached.columns(run, "tokens"))
         _details(run, beside if run is stored else None)
     repeat.drawer(command(request.verb, request.spelled))
 
@@ -74,7 +79,8 @@ def _details(run: Run, card: DeltaGenerator | None) -> None:
     """What is folded, and in the card the methods to take along."""
     if card is not None:
         specs = [spec for spec in run.request["methods"] if spec["name"] != "dense"]
-        rows = run.numbers["rows"][1:]  # after dense attention
+        # after dense attention, and before the answer with a key put back
+        rows = run.numbers["rows"][1 : 1 + len(specs)]
         with card:
             take.offer({row["label"]: (run, spec) for row, spec in zip(rows, specs, strict=True)}, "generate")
     look = {"title": "What the marked token read, and could not", "icon": ":material/visibility:"}

@@ -9,6 +9,7 @@ import streamlit as st
 
 from analysis.runs import Run
 from app import cached
+from app.generate import film
 from app.selection import state
 from app.ui import asking, fields, painted, tables, widgets
 from app.ui.charts import GROUPS, RANDOM
@@ -65,7 +66,7 @@ def shown(run: Run, prompt: dict) -> None:
     side, place = _controls(run)
     look = _look(run, prompt, side, place)
     numbers, size, first = run.numbers, len(look.tokens["piece"]), len(prompt["piece"])
-    shares, passed = held(numbers, cached.array(run, "kept")[side], look.query, place)
+    shares, passed = held(numbers, _alive(run, side, look), place)
     classes, palette = paint(shares, passed, place, size)
     heads = 1 if place.single else numbers["kv_heads"] * (1 if place.layer is not None else numbers["layers"])
     painted.painted(
@@ -137,6 +138,8 @@ def _controls(run: Run) -> tuple[int, Place]:
         side = fields.pick(st.segmented_control, "Painted answer", list(labels), "generate_side", now, **look)
         layer = _one_of("layer", asking.layers(st.session_state["model"]))
         head = None if layer is None else _one_of("head", range(run.numbers["heads"]))
+    if run.numbers.get("missed"):
+        film.scrubber(run.numbers["rows"][side]["tokens"])
     return side, _place(layer, head)
 
 
@@ -174,12 +177,25 @@ def _clicked(first: int, count: int) -> None:
 # --- what the cache holds ---------------------------------------------------------------------------------------------
 
 
-def held(numbers: dict, bits: np.ndarray, query: int, place: Place) -> tuple[list[float], list[float]]:
-    """(share of the heads that hold each token up to `query`, share whose own sliding window has passed it), of
-    `query` + 1 tokens. `bits`: packed, of the keys that stayed of the prompt. The query holds itself."""
+def _alive(run: Run, side: int, look: Look) -> np.ndarray:
+    """bool [L, G, query + 1]: the keys that are there when the marked token is made, its query's own among them."""
+    numbers = run.numbers
+    if numbers.get("missed"):
+        left = cached.array(run, "left")[side]
+        # an answer that was cut to no budget has lost nothing here
+        if left.min() < np.iinfo(left.dtype).max:
+            return left[:, :, : look.query + 1] > look.step
     shape = numbers["layers"], numbers["kv_heads"], numbers["cut"]
-    alive = np.ones((*shape[:2], query + 1), bool)  # [L, G, tokens]
+    alive = np.ones((*shape[:2], look.query + 1), bool)
+    bits = cached.array(run, "kept")[side]
     alive[:, :, : shape[2]] = np.unpackbits(bits, count=int(np.prod(shape))).reshape(shape)
+    return alive
+
+
+def held(numbers: dict, alive: np.ndarray, place: Place) -> tuple[list[float], list[float]]:
+    """(share of the heads that hold each token up to the query, share whose own sliding window has passed it), of
+    `alive` bool [L, G, query + 1], what no method dropped."""
+    query = alive.shape[2] - 1
     passed = np.zeros_like(alive)
     for layer, window in enumerate(numbers["windows"]):
         if window is not None:

@@ -152,6 +152,7 @@ class GeneratePage:
     generate_at: int | None = field(None, high=9_999, label="new token")
     generate_layer: int | None = field(None, high=9_999, label="layer")
     generate_head: int | None = field(None, high=9_999, label="head")
+    generate_back: str | None = field(None, pattern=r"\d{1,4}\.\d{1,4}\.\d{1,7}", label="key that is put back")
     generate_reads: bool = field(False)
     generate_took: bool = field(False)
 

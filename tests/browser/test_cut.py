@@ -101,3 +101,22 @@ def test_a_moved_setting_is_a_mark_of_its_own_and_the_link_restores_it(app_serve
     numbers = title.inner_text()
     page.goto(page.url)
     expect(title).to_have_text(numbers, timeout=PATIENCE)
+
+
+def test_one_key_that_left_decides_an_answer(app_server, page):
+    """The example on Generate: dense attention is right, a budget is not, and with one key put back it is again."""
+    page.goto(f"{app_server}/cut?at=generate")
+    settle(page)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="One key that decides an answer").click()
+    title = page.get_by_role("heading", level=1)
+    expect(title).to_contain_text("right again: “Esther Dunn”", timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("generate_back=3.3.611"))
+    settle(page)
+    answers = page.locator(".contexts")
+    for text in ("Dube.", "with key 611 of head 3.3 put back"):
+        expect(answers.get_by_text(text).first).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("slider", name="New token").press("ArrowLeft")
+    expect(page).to_have_url(re.compile("generate_at=23"), timeout=PATIENCE)
+    settle(page)
+    expect(title).to_contain_text("right again")

@@ -1,6 +1,7 @@
 """Text written on from a prompt, dense beside up to two methods: tokens, times, what was held, read and gone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pandas as pd
 from ...answer import Worded, doc, record
 from ...commands.quality import Generate
 from ...errors import BadSetting
+from ...methods.while_decoding import WhileDecoding
 from ...models import Model
 from ...seam.cache_checks import sees_all
 from ...timing import check_model_memory, processor
@@ -15,6 +17,7 @@ from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
 from ..speed.launch import first_difference
 from ..text.text import token_table
+from .film import HELD, Missed, missed
 from .reading import readings
 from .writing import TAIL, Written, ends, pieces, prompt, write
 
@@ -43,6 +46,10 @@ class WrittenOn(Setting):
     first_difference: int | None = doc("index of the first new token unlike that of dense attention")
     kernel: str = doc("what computed the prompt and the tokens after it")
     masked: bool = doc("the times say nothing about reading less")
+    most_bytes: int | None = doc("bytes held at once at the most, over all of the answer", default=None)
+    read_bytes: int | None = doc(
+        "bytes of keys and values that its tokens after the first read from the KV cache, summed", default=None
+    )
 
 
 @record
@@ -66,6 +73,14 @@ class Generated(Worded):
     gone: np.ndarray | None = doc("int32: keys that it would have read most had they been there", default=None)
     gone_weight: np.ndarray | None = doc("float16: what it would have given them", default=None)
     lost: np.ndarray | None = doc("float16: all that it would have given to what it did not read", default=None)
+    left: np.ndarray | None = doc(
+        "int16 [sides, L, G, tokens]: of answers that were cut to a budget, the first step that does not find a key, "
+        "32767 for one that is still there",
+        default=None,
+    )
+    missed: list[Missed] | None = doc(
+        "of such answers, the keys that had left and that dense attention then reads most", default=None
+    )
 
 
 def generate(request: Generate, *, context: Context) -> Generated:
@@ -83,14 +98,20 @@ def generate(request: Generate, *, context: Context) -> Generated:
     lm = context.model(request.model)
     prompted = prompt(context, lm, request, lm.max_positions - new_tokens)
     sides = candidates(context, lm, [{"name": "dense"}, *sparse], FAMILIES)
+    if request.put_back is not None:
+        sides.append(_put_back(lm, sides[-1], request.put_back))
     check_model_memory(lm, len(prompted.ids), new_tokens, 1)
     cut = len(prompted.ids) if request.known else prompted.cut
-    written, read, shown = [], [], Shown(context, lm, [side.label for side in sides], new_tokens)
+    written, read, film, shown = [], [], [], Shown(context, lm, [side.label for side in sides], new_tokens)
     traced = len(prompted.ids) <= TRACED
     for index, side in enumerate(sides):
         context.progress(index / len(sides), f"{side.label}: reads the prompt")
         answer = write(lm, side.method, prompted.ids, cut, new_tokens, shown.of(index, prompted.ids))
         written.append(answer)
+        if answer.left is not None and traced:
+            apart = first_difference(written[0].tokens, answer.tokens)
+            astray = answer.tokens if apart is None else answer.tokens[: apart + 1]
+            film += missed(lm, index, prompted.ids, astray, answer.left)
         if traced:
             context.progress((index + 0.8) / len(sides), f"{side.label}: what it read")
             read.append(readings(lm, side.method, prompted.ids, cut, answer.tokens))
@@ -113,8 +134,38 @@ def generate(request: Generate, *, context: Context) -> Generated:
         answers=_answers(lm, prompted.ids, written),
         kept=np.stack([np.packbits(answer.kept_keys) for answer in written]),
         **_stacked(read),
+        left=_films(written),
+        missed=film or None,
         protocol=protocol("generate", lm, request.text, len(prompted.ids), **about, kernel=OWN_KERNEL),
     )
+
+
+def _put_back(lm: Model, side: Candidate, key: list[int]) -> Candidate:
+    """The last method once more, which keeps a key (layer, key-value head, place). Errors: BadSetting."""
+    if not (isinstance(side.method, WhileDecoding) and side.method.budget) or len(key) != 3:
+        raise BadSetting(
+            "A key is put back by its layer, key-value head and place, where the last method drops keys under a "
+            "budget: name three numbers, and give that method a budget."
+        )
+    layer, head, place = key
+    if layer not in lm.layer_numbers or not 0 <= head < lm.num_kv_heads:
+        raise BadSetting(f"There is no key-value head {layer}.{head} in {lm.name}: choose another key.")
+    chosen = lm.layer_numbers.index(layer), head, place
+    label = f"with key {place:,} of head {layer}.{head} put back"
+    return replace(side, method=replace(side.method, put_back=chosen), label=label)
+
+
+def _films(written: list[Written]) -> np.ndarray | None:
+    """`left` of all sides, as long as the longest; HELD where nothing was cut."""
+    films = [answer.left for answer in written if answer.left is not None]
+    if not films:
+        return None
+    longest = max(film.shape[2] for film in films)
+    made = np.full((len(written), *films[0].shape[:2], longest), HELD, np.int16)
+    for side, answer in zip(made, written, strict=True):
+        if answer.left is not None:
+            side[:, :, : answer.left.shape[2]] = answer.left
+    return made
 
 
 class Shown:
@@ -168,6 +219,8 @@ def _row(lm: Model, side: Candidate, answer: Written, dense: Written) -> Written
         first_difference=first_difference(dense.tokens, answer.tokens),
         kernel=answer.kernels,
         masked=answer.masked,
+        most_bytes=answer.most_bytes,
+        read_bytes=answer.read_bytes,
     )
 
 

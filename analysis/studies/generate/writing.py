@@ -13,12 +13,14 @@ from ...errors import BadSetting, TooLarge
 from ...kernels.parts import now
 from ...methods.base import Method
 from ...methods.evicting import Evicting
+from ...methods.while_decoding import WhileDecoding
 from ...models import Model
 from ...seam.attention import apply, ran
 from ...seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
 from ...seam.calls import MASKED
 from ...timing.inference import next_token
 from ..context import Context, Reading
+from .film import left_at
 
 # Stands for the text while a chat template is filled in; no text has it.
 HERE = "\ue000"
@@ -128,6 +130,11 @@ class Written:
     keys: float
     final_bytes: int  # of the cache at the end
     kept_keys: np.ndarray  # bool [L, G, cut]: which keys of the text stayed
+    # Over all of the answer: bytes held at the most, and those of keys and values that tokens after the first read.
+    most_bytes: int
+    read_bytes: int
+    # int16 [L, G, T]: the first step that does not find a key, of an answer that was cut to a budget.
+    left: np.ndarray | None
     # What was not read was hidden by a mask, so that the times say nothing about reading less.
     masked: bool
     kernels: str
@@ -155,11 +162,20 @@ def write(
             token = next_token(lm.lm, prompt[:, cut:], cache)
         first, steps, tokens = now() - began, [], [int(token)]
         tell(tokens)
+        held, reads = cache_bytes(cache)
+        most, read_bytes = max(peak_bytes, held + _remembered(method)), 0
         while len(tokens) < new_tokens and tokens[-1] not in stops:
+            read_bytes += reads
             began = now()
             token = next_token(lm.lm, token, cache)
             steps.append(now() - began)
             tokens.append(int(token))
+            before = reads
+            held, reads = cache_bytes(cache)
+            # while a layer is cut its copy stands beside it
+            compacted = [layer for layer in cache.layers if isinstance(layer, CompactLayer) and layer.held]
+            copies = max((layer.peak - layer.held.nbytes for layer in compacted), default=0) if reads < before else 0
+            most = max(most, held + _remembered(method) + copies)
             tell(tokens)
         entries = ran(lm)
     return Written(
@@ -169,11 +185,19 @@ def write(
         kv_bytes=kv_bytes,
         peak_bytes=peak_bytes,
         keys=keys,
-        final_bytes=cache_bytes(cache)[0],
+        final_bytes=cache_bytes(cache)[0] + _remembered(method),
         kept_keys=kept,
+        most_bytes=most,
+        read_bytes=read_bytes,
+        left=left_at(lm, method, len(ids) - 1, len(ids) + len(tokens)),
         masked=masked or any(entry.kernel == MASKED for entry in entries if entry.phase != "continued"),
         kernels="; ".join(dict.fromkeys(f"{entry.phase}: {entry.kernel}" for entry in entries)),
     )
+
+
+def _remembered(method: Method) -> int:
+    """Bytes of the last queries, which a method that cuts to a budget remembers beside the cache."""
+    return method.remembered_bytes if isinstance(method, WhileDecoding) else 0
 
 
 def ends(lm: Model) -> set[int]:

@@ -29,7 +29,8 @@ ROUTER = "k8-top1"
 # those of `cut` by what they save, at `shares`, with `reading`, or of methods that save memory or prefill `followed`
 # beside them; `worth` of a page that reads no text, for each
 # of `shapes`; `opened` on heads, with the one of the most far reading in the story, and on the softmax temperature;
-# `tour` of the tour through the story; `needle` and `every` task of the long-context tests; `generate`, an answer.
+# `tour` of the tour through the story; `needle` and `every` task of the long-context tests; `generate`, an answer, and
+# a `film` of one.
 ASKED = json.loads(Path(__file__).with_name("requests.json").read_text(encoding="utf-8"))
 # Verb and arguments.
 Request = tuple[str, dict]
@@ -99,8 +100,8 @@ def probed(text: str) -> list[Request]:
 
 
 def generated(text: str) -> list[Request]:
-    """The first request of the page Generate."""
-    return [("generate", {"model": "demo", "text": text} | ASKED["generate"])]
+    """The first request of the page Generate, and that of a film in which one key decides."""
+    return [("generate", {"model": "demo", "text": text} | ASKED[name]) for name in ("generate", "film")]
 
 
 def wanted(context: Context) -> list[Request]:

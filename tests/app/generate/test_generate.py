@@ -16,6 +16,7 @@ from app.generate import answers, generate_form, kv_cache
 from app.generate.kv_cache import Place
 from tests.made import results
 from tests.made.in_process import HOSTILE, keys, markup, opened, part, put, tables
+from tests.made.quality import DESCRIBED, field, method
 from tests.made.results import CONTEXT, HEADS, LAYERS, FakeJobs, protocol, status, tokens
 
 PROMPT, NEW = 20, 4
@@ -72,7 +73,7 @@ def put_answers(client: FakeJobs, args: dict, *said: str) -> str:
 
 def request_of(text: str) -> dict:
     """What the bundled example answers."""
-    ((_, args),) = opens_with(text)
+    (_, args), _ = opens_with(text)
     return args
 
 
@@ -156,9 +157,52 @@ def test_the_text_is_painted_by_what_the_cache_holds_and_a_new_token_tells_what_
     assert keys[1][2]["values"][0].startswith("word[·word]")
 
 
+def filmed(client: FakeJobs, back: list[int] | None = None) -> str:
+    """Answers under a budget, of which the second keeps all of the prompt until step 2, but for the first key of head
+    0.0, which is missed; where it is put back, the answer is right."""
+    text = put(client, TEXT * 4)
+    methods = [{"name": "h2o", "settings": {"budget": 8}}]
+    args = asking(text, methods=methods, question=ASKS) | ({"put_back": back} if back else {})
+    made = generated(args, (" Ann Lee. So", " Bo x y z"))
+    said = tokens(TEXT + ASKS)
+    left = np.full((3, LAYERS, 1, len(said) + NEW), 32767, np.int16)
+    left[1:, :, :, 5:9] = 2
+    left[1, 0, 0, 0] = 1
+    numbers = made.numbers | {"missed": [{"side": 1, "layer": 0, "head": 0, "position": 0, "left": 1, "step": 3}]}
+    numbers["missed"][0]["attention"] = 0.75
+    if back:
+        numbers["rows"] = [*numbers["rows"], row("H2O, a key put back", " Ann Lee. So", 0.25, None)]
+        extra = made.tables["answers"].query("side == 0").assign(side=2)
+        made.tables["answers"] = pd.concat([made.tables["answers"], extra], ignore_index=True)
+    arrays = {name: np.concatenate([array, array[1:]]) for name, array in made.arrays.items()} | {"left": left}
+    result = Result(numbers, made.tables | {"tokens": said}, arrays)
+    client.store.put(Undeclared("generate", args), result, numbers["protocol"], 3.0)
+    return text
+
+
+def test_a_film_has_its_step_painted_and_a_key_put_back(client: FakeJobs, monkeypatch):
+    about = method("H2O", field("budget", 0, low=0, high=64), saves="memory", kernels=["prompt", "token"])
+    monkeypatch.setitem(DESCRIBED, "h2o", about)
+    link = {"generate": "h2o~budget-8", "generate_question": ASKS}
+    app = page(text=filmed(client), generate_layer=0, generate_head=0, **link)
+    first = len(part(app, "painted")["paint"]) - NEW
+    assert not app.error and app.slider(key="generate_at_pick").value == NEW
+    assert part(app, "painted")["paint"][5:9] == [kv_cache.EVICTED] * 4
+    app.slider(key="generate_at_pick").set_value(2).run()
+    shown = part(app, "painted")["paint"]
+    assert shown[0] == kv_cache.EVICTED and kv_cache.EVICTED not in shown[5:9] and shown[first + 1] == -1
+    (missed,) = app.selectbox(key="generate_back_pick").options
+    assert "head 0.0" in missed and "0.75" in missed
+    app.selectbox(key="generate_back_pick").set_value("0.0.0").run()
+    assert app.query_params["generate_back"] == "0.0.0" and client.job.args["put_back"] == [0, 0, 0]
+    app = page(text=filmed(client, [0, 0, 0]), generate_back="0.0.0", **link)
+    assert "right again" in app.title[0].value and len(part(app, "contexts")["panels"]) == 3
+    assert app.selectbox(key="generate_back_pick").value == "0.0.0" and not app.error
+
+
 def test_a_sliding_window_passes_keys_by():
     numbers = {"layers": 2, "heads": 2, "kv_heads": 1, "cut": 6, "windows": [None, 3]}
-    share, passed = kv_cache.held(numbers, np.packbits(np.ones((2, 1, 6), bool)), 7, Place(1, 0))
+    share, passed = kv_cache.held(numbers, np.ones((2, 1, 8), bool), Place(1, 0))
     assert share == [0] * 5 + [1] * 3 and passed == [1] * 5 + [0] * 3
     classes, palette = kv_cache.paint(share, passed, Place(1, 0), 9)
     assert classes == [kv_cache.OUTSIDE] * 5 + [kv_cache.RECENT] * 3 + [-1] and len(palette) == len(kv_cache.KINDS)

@@ -8,6 +8,7 @@ from analysis.commands.quality import Generate
 from analysis.corpus import partial_bytes
 from analysis.errors import BadSetting, TooLarge
 from analysis.models import load_model
+from analysis.studies.generate.film import HELD
 from analysis.studies.generate.generate import generate
 from analysis.studies.generate.writing import pieces, prompt
 from tests.made.evaluating import TEXT
@@ -93,6 +94,49 @@ def test_what_is_gone_is_not_read_and_what_was_read_is_held(known):
             assert own[read[(read >= 0) & (read < cut)]].all() and not own[gone[gone >= 0]].any()
     assert (result.arrays["lost"][1][0] == 0).all()  # the prompt's last token still read everything
     assert (result.arrays["lost"][1][1:, 0] > 0).all() and (result.arrays["lost"][2][:, 0] > 0).all()
+
+
+def test_a_film_says_what_left_when_and_which_later_step_wanted_it(ask, home):
+    """Two heads of three layers hold 8 keys after the prompt and after every second token; a key is put back."""
+    budget = {"name": "h2o", "settings": {"budget": 8, "every": 2}}
+    result, _ = ask([budget], question="the cat?")
+    numbers, left = result.numbers, result.arrays["left"][1]
+    prompt, (dense, row) = numbers["prompt_tokens"], numbers["rows"]
+    assert (result.arrays["left"][0] == HELD).all()
+    # its own key is among them
+    for step, there in enumerate((prompt, 9, 10, 9, 10, 9)):
+        assert ((left[:, :, : prompt + step] > step).sum(-1) == there).all()
+    model = load_model(str(home / "tiny"))
+    of_key = numbers["layers"] * numbers["kv_heads"] * 2 * model.head_dim * 4
+    assert row["read_bytes"] == (8 + 9 + 8 + 9 + 8) * of_key
+    assert dense["read_bytes"] == sum(range(prompt, prompt + NEW - 1)) * of_key
+    assert row["held_bytes"] > 9 * of_key and row["most_bytes"] >= row["held_bytes"]
+    answers = result.tables["answers"]
+    new = answers[answers["side"] == 1]["token"].tolist()
+    ids = model.tokenizer("".join(result.tables["tokens"]["piece"]), add_special_tokens=False)["input_ids"]
+    model.lm.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = model.lm(torch.tensor([[*ids, *new[:-1]]]), output_attentions=True, use_cache=False)
+    weights = torch.stack(out.attentions)[:, 0, :, len(ids) - 1 :].numpy()  # [L, H, new, T]
+    shared = weights.reshape(*left.shape[:2], -1, *weights.shape[2:]).sum(2)  # [L, G, new, T]
+    steps = np.arange(NEW)[:, None]
+    # what comes after the first word apart is another text
+    before = steps <= (NEW if row["first_difference"] is None else row["first_difference"])
+    wanted = shared * (left[:, :, None, : shared.shape[3]] <= steps) * before
+    best = np.sort(wanted.sum(2).ravel())[::-1]
+    listed = numbers["missed"]
+    assert np.allclose([one["attention"] for one in listed], best[: len(listed)], atol=1e-4)
+    first = listed[0]
+    place = first["layer"], first["head"], first["position"]
+    found = wanted[place[0], place[1], :, place[2]]
+    assert first["step"] == found.argmax() and first["left"] == left[place]
+    again, _ = ask([budget], question="the cat?", put_back=list(place))
+    assert len(again.numbers["rows"]) == 3 and again.arrays["left"][2][place] == HELD
+    assert (again.arrays["left"][1] == left).all() and "put back" in again.numbers["rows"][2]["label"]
+    with pytest.raises(BadSetting, match="give that method a budget"):
+        ask([SNAPKV], put_back=list(place))
+    with pytest.raises(BadSetting, match="no key-value head 99.0"):
+        ask([budget], put_back=[99, 0, 0])
 
 
 def test_a_question_behind_the_compression(ask, known):
