@@ -173,8 +173,9 @@ def write(
             before = reads
             held, reads = cache_bytes(cache)
             # while a layer is cut its copy stands beside it
-            compacted = [layer for layer in cache.layers if isinstance(layer, CompactLayer) and layer.held]
-            copies = max((layer.peak - layer.held.nbytes for layer in compacted), default=0) if reads < before else 0
+            compacted = (layer for layer in cache.layers if isinstance(layer, CompactLayer))
+            peaks = [layer.peak - layer.held.nbytes for layer in compacted if layer.held is not None]
+            copies = max(peaks, default=0) if reads < before else 0
             most = max(most, held + _remembered(method) + copies)
             tell(tokens)
         entries = ran(lm)
