@@ -160,13 +160,15 @@ def shown(numbers: dict) -> dict:
     """What is shown of the study."""
     rows, ladder, charts = numbers["rows"], numbers["ladder"], []
     for setting in distinct(rows, "setting"):
-        inside = sorted((row for row in rows if row["setting"] == setting and row["level"] in LEVELS), key=_share)
+        of_setting = [row for row in rows if row["setting"] == setting and row["level"] in LEVELS]
+        inside = [row | {"level_share": round(row["level_share"], 2)} for row in of_setting]
         nulls = [row for row in inside if row["method"] == NOTHING and row["packing"] == row["level"]]
         of_nulls = [row | {"title": "All keys, in fewer bits"} for row in nulls]
         for title, packed in (("keys dropped", False), ("dropped and packed", True)):
             arms = [row for row in inside if row["method"] != NOTHING and (row["packing"] != FULL) == packed]
             named = [row | {"title": titled(row["method"], FULL)} for row in arms]
-            charts.append(lines_of(f"{setting}: {title}", [*of_nulls, *named], "title", *X, "against_dense"))
+            drawn = sorted([*named, *of_nulls], key=_share)
+            charts.append(lines_of(f"{setting}: {title}", drawn, "title", *X, "against_dense"))
     for setting in distinct(ladder, "setting"):
         inside = [row for row in ladder if row["setting"] == setting]
         x = "rung", "what chooses", "nats per token above dense"
