@@ -76,6 +76,7 @@ class Rehearsal(Study):
     """
 
     name = "rehearsal"
+    whole = "they take minutes, so that three methods are read again at 256 tokens"
 
     lengths: str = option("4096", "lengths of the prompt in tokens")
 
