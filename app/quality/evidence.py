@@ -6,7 +6,7 @@ import streamlit as st
 
 from analysis.claims import Comparison
 from analysis.commands.quality import HeadSplit
-from analysis.take import runs_on
+from analysis.papers import stacks
 from app import cached
 from app.quality.asked import Asked
 from app.selection import state
@@ -60,15 +60,15 @@ def ladder(rungs: list[dict]) -> None:
     for row in mean:
         cells = by_rung.setdefault(row["rung"], {"rung": row["rung"], "held": row["held"]})
         cells[row["setting"]] = Comparison.of(row, "against_measured").bracketed
-        cells["runs"] = runs_on.runs_on(row["rung"])
+        cells["runs"] = stacks.runs_on(row["rung"])
     columns = {"rung": tables.Column("what chooses"), "held": tables.Column("bytes of a token", "number", 0)}
     columns |= {setting: tables.Column(f"{setting}, nats") for setting in dict.fromkeys(row["setting"] for row in mean)}
     columns["runs"] = tables.Column("runs on")
-    bits = {"rung": "every key, in fewer bits", "runs": runs_on.runs_on("bits")}
+    bits = {"rung": "every key, in fewer bits", "runs": stacks.runs_on("bits")}
     rows = [{name: row.get(name) for name in columns} for row in (*by_rung.values(), bits)]
     plots.listed(columns, rows, "quality_rungs", "Loss above the rules as measured, by what chooses")
     with st.expander("What their documentation says", icon=":material/menu_book:"):
-        said = [vars(says) for says in runs_on.documented()]
+        said = [vars(says) for says in stacks.documented()]
         plots.listed({name: tables.Column(name) for name in said[0]}, said, "quality_says", "Serving stacks' own words")
 
 

@@ -1,6 +1,6 @@
 """What serving stacks are documented to run of the deployability ladder: every line is whole and names a rung."""
 
-from analysis.take.runs_on import NOWHERE, READ, documented, runs_on
+from analysis.papers.stacks import NOWHERE, READ, documented, runs_on
 from lab.equal.rungs import RUNGS
 
 
