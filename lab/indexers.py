@@ -224,7 +224,12 @@ class Indexers(Seeds, Windows):
             "sentence": " ".join(told),
             "columns": shown,
             "panels": [heads | {"share": True}],
-            "notes": [interval_caveat(numbers["protocol"]), inside.told_inside(numbers["inside"])],
+            "notes": [
+                interval_caveat(numbers["protocol"]),
+                inside.told_inside(numbers["inside"]),
+                "DSA is trained for up to {steps:,} steps, the others for up to {others_steps:,}; the bucket routers "
+                "were calibrated on other documents.".format(**numbers["protocol"]["sizes"]),
+            ],
         }
 
 

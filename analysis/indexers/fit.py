@@ -68,7 +68,7 @@ class Document(NamedTuple):
 
 class Lesson(NamedTuple):
     """A document as every step takes it: float32, with what no step changes. `allowed` [m, U]: the units that may be
-    chosen; `entropy`: of the targets, nats, summed over the `count` queries that have one."""
+    chosen; `entropy`: of the targets, nats, summed over the `learned` queries that have one."""
 
     inputs: Inputs
     rows: Tensor
@@ -76,7 +76,7 @@ class Lesson(NamedTuple):
     target: Tensor
     allowed: Tensor
     entropy: Tensor
-    count: Tensor
+    learned: Tensor
 
 
 def spread_rows(first: int, tokens: int, count: int) -> Tensor:
@@ -235,7 +235,7 @@ class Fitting:
         inputs, rows, tables = lesson[:3]
         scores = self.indexer.scores(self.indexer.features(inputs, rows), tables.at(rows), tables, rows)
         share = scores.masked_fill(~lesson.allowed, -1e9).log_softmax(-1)
-        return (lesson.entropy - (lesson.target * share).sum()) / lesson.count
+        return (lesson.entropy - (lesson.target * share).sum()) / lesson.learned
 
 
 def shuffled(documents: list[Document]) -> list[Document]:
