@@ -24,6 +24,7 @@ SMALL = {  # verb, or study and its name -> what makes it small; of an option gi
     "route": "--length 48 --prompts 3 --min-distance 4 --no-mlp",
     "route-time": "--length 32 --new-tokens 2 --repeats 1",
     "generate": "--new-tokens 4",
+    "export-eviction": "--prefix 32 --continuation 12 --cuts 2 --anchors 2",
     "search": "--prefix 32 --continuation 12 --cuts 4 --methods snapkv --set snapkv.window=4",
     "time-method": "--length 32 --new-tokens 2 --repeats 1",
     "finetune": "--length 32 --steps 1 --tokens-per-step 64 --windows-count 2 --rates 1e-4",

@@ -92,7 +92,9 @@ def test_the_command_and_the_notebook_work_without_this_folder(installed, tmp_pa
     done = installed.run("focuscope", "statistics", "story", "--first", "--json", folder=tmp_path)
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["protocol"]["model"] == "demo" and answer["rows"] and (tmp_path / ".focuscope").is_dir()
-    place, strange, length = installed.run("python", "-c", USE, folder=tmp_path).stdout.split()
+    used = installed.run("python", "-c", USE, folder=tmp_path)
+    assert used.returncode == 0, used.stderr[-2000:]
+    place, strange, length = used.stdout.split()
     assert Path(place).is_relative_to(installed.site) and strange == "[]" and int(length) > 10_000
     assert "<h2>Heads</h2>" in (tmp_path / "page.html").read_text()
     assert "focuscope serve" in installed.run("focuscope", "serve", "--nothing", folder=tmp_path).stderr
