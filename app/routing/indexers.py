@@ -39,7 +39,7 @@ def show(run: Run, key: str) -> None:
     # MoBA's heads choose for themselves, so that none of them starves.
     shared = next((row["kind"] for row in rows if row["kind"] in {head["kind"] for head in starved}), None)
     heads = [row for row in starved if row["kind"] == shared]
-    if heads:
+    if shared is not None and heads:
         names = _names(run.request["model"])
         heads = [
             row | {"name": f"{row['layer']}.{row['head']}{names.get((row['layer'], row['head']), '')}"} for row in heads

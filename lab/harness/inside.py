@@ -61,10 +61,11 @@ def of_methods(context: Context, lm: Model, windows: Sequence[np.ndarray]) -> di
     methods["dense"] = METHODS["dense"]()
     prefix = 3 * len(windows[0]) // 4
     following = (len(windows[0]) - prefix) / 2
+    snapkv: Any = METHODS["snapkv"]
     kept = max(1.0, READ * (prefix + following) - following)
     behind = [
         [float(follow(lm, method, torch.as_tensor(ids), prefix, NOTHING).losses.mean()) for ids in windows]
-        for method in (methods["dense"], METHODS["snapkv"](ratio=1 - kept / prefix))
+        for method in (methods["dense"], snapkv(ratio=1 - kept / prefix))
     ]
     return {"inside": {name: losses_of(lm, method, windows) for name, method in methods.items()}, "snapkv": behind}
 
@@ -73,7 +74,8 @@ def of_heads(context: Context, lm: Model, windows: Sequence[np.ndarray]) -> dict
     """`called`: the names of each head, marked where ablation confirms; `without`: the rise of the mean loss of each
     window without it, its output zero, nats per token [windows, heads]."""
     called, without = defaultdict[str, list[str]](list), []
-    for row in names(Names(model=lm.name), context=context).rows:
+    asked: dict[str, Any] = {"model": lm.name}
+    for row in names(Names(**asked), context=context).rows:
         called[f"{row['layer']}.{row['head']}"].append(row["name"] + " ✓" * (row["verdict"] == CONFIRMED))
     for number, ids in enumerate(map(torch.as_tensor, windows)):
         context.progress(number / len(windows), f"without each head, window {number + 1}")

@@ -114,18 +114,19 @@ def methods(config: PreTrainedConfig) -> dict[str, Callable[[], Method]]:
     """Every method as it is by default, with fitted state of the right shapes; Quest chooses in the last layer."""
     heads, kv_heads, width = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
     dim = getattr(config, "head_dim", None) or width // heads
-    return {name: METHODS[name] for name in METHODS} | {
-        "focus": lambda: METHODS["focus"].build(_there(FocusRouter(LAYERS, width))),
-        "quest": lambda: METHODS["quest"](dense_layers=1),
-        "csa": lambda: METHODS["csa"].build([*[512] * (LAYERS * heads), 1024]),
-        "focal_learned": lambda: METHODS["focal_learned"].build(_there(FocalWeights(LAYERS, width))),
-        "indexer": lambda: METHODS["indexer"].build(_indexers(width, heads, kv_heads, dim)),
-        "bucket_routing": lambda: METHODS["bucket_routing"].build(_buckets(heads, kv_heads, dim)),
-        "magicpig": lambda: METHODS["magicpig"](_means(heads, kv_heads, dim)),
-        "routing_transformer": lambda: METHODS["routing_transformer"](_clusters(kv_heads, dim)),
-        "duo_attention": lambda: METHODS["duo_attention"].build(Fitted("duo_attention", {"far": _far(kv_heads)})),
-        "kvzap": lambda: METHODS["kvzap"].build(_lines(kv_heads, width)),
-        "triattention": lambda: METHODS["triattention"].build(_mean_queries(heads, dim // 2)),
+    listed: dict[str, Any] = {**METHODS}
+    return listed | {
+        "focus": lambda: listed["focus"].build(_there(FocusRouter(LAYERS, width))),
+        "quest": lambda: listed["quest"](dense_layers=1),
+        "csa": lambda: listed["csa"].build([*[512] * (LAYERS * heads), 1024]),
+        "focal_learned": lambda: listed["focal_learned"].build(_there(FocalWeights(LAYERS, width))),
+        "indexer": lambda: listed["indexer"].build(_indexers(width, heads, kv_heads, dim)),
+        "bucket_routing": lambda: listed["bucket_routing"].build(_buckets(heads, kv_heads, dim)),
+        "magicpig": lambda: listed["magicpig"](_means(heads, kv_heads, dim)),
+        "routing_transformer": lambda: listed["routing_transformer"](_clusters(kv_heads, dim)),
+        "duo_attention": lambda: listed["duo_attention"].build(Fitted("duo_attention", {"far": _far(kv_heads)})),
+        "kvzap": lambda: listed["kvzap"].build(_lines(kv_heads, width)),
+        "triattention": lambda: listed["triattention"].build(_mean_queries(heads, dim // 2)),
     }
 
 
