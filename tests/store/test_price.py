@@ -10,6 +10,8 @@ from analysis.commands import COMMANDS, request
 from analysis.commands.temperature import TEMPERATURES
 from analysis.declaration.command import Shape
 from analysis.declaration.undeclared import Undeclared
+from analysis.files import read_json
+from analysis.places import CACHE
 from analysis.probes.named import LENGTH
 from analysis.runs import Result
 from analysis.runs.memory import held, of_token
@@ -305,3 +307,10 @@ def test_the_layers_of_a_hybrid_without_attention_count(store):
     # as many operations as two for each of 6 million weights, then ten times as many
     same, dear = (price(store, "start", card(token_flops=flops)).seconds for flops in (1.2e7, 1.2e8))
     assert same == price(store, "start", card()).seconds < dear
+
+
+def test_the_bundled_card_was_made_on_a_machine_with_nothing_else_to_do():
+    """What a plain pass took stands in it, and the first price of a text of one's own begins there."""
+    manifests = (read_json(path) for path in (CACHE / "demo" / "examples").glob("*/manifest.json"))
+    (made,) = (manifest["numbers"] for manifest in manifests if manifest["verb"] == "model")
+    assert 0 < made["parity"]["seconds"] / made["parity"]["tokens"] < 0.003, "seconds a token"
