@@ -109,11 +109,13 @@ class Rehearsal(Study):
         tried = [row for row in numbers["rows"] if not row["refused"]]
         near = [row for row in tried if abs(row["peak_bytes"] / row["said_bytes"] - 1) <= NEAR]
         after = max(row["asked_in_step"] for row in tried)
+        lengths = ", ".join(f"{length:,}" for length in sorted({row["length"] for row in tried}))
         sentence = (
-            f"{len({row['method'] for row in tried})} methods on {len({row['shape'] for row in tried})} shapes: a "
-            f"prompt makes a GPU wait at most {max(row['asked_in_prompt'] for row in tried):g} times a layer, a token "
-            f"after it {f'{after:g} times' if after else 'never'}; the memory said before lies within {NEAR:.0%} of "
-            f"the peak in {len(near)} of {len(tried)} rows."
+            f"Rehearsed on shapes alone, without a GPU ({len({row['method'] for row in tried})} methods, "
+            f"{len({row['shape'] for row in tried})} shapes of {LAYERS} layers, {lengths} tokens, bfloat16): waits of "
+            f"a prompt per layer, at most {max(row['asked_in_prompt'] for row in tried):g}; of a token after it, at "
+            f"most {after:g}; the memory predicted before lies within {NEAR:.0%} of the peak in {len(near)} of "
+            f"{len(tried)} rows."
         )
         return presented("rehearsal", sentence, None)
 
