@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from .jit import jit
 from .pool import accelerated, each
 
 # Tables that an accelerator compares at once: it takes as long to begin with one.
@@ -68,7 +68,7 @@ def _by_torch(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
     return (matches >= enough).flatten(1, 2)
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def _count_rows(queries: np.ndarray, keys: np.ndarray, enough: int, matches: np.ndarray, collided: np.ndarray) -> None:
     """queries int [n, L], keys int [L, T] -> fills `collided` bool [n, T]: at least `enough` equal codes, whose number
     `matches` [T] holds."""
@@ -89,7 +89,7 @@ def _count_rows(queries: np.ndarray, keys: np.ndarray, enough: int, matches: np.
             collided[row, key] = matches[key] >= enough
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def _pack(products: np.ndarray, codes: np.ndarray) -> None:
     """products float [n, K, L] -> fills `codes` int16 [n, L]: bit k says whether the k-th product is positive."""
     for row in range(products.shape[0]):

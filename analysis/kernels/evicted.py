@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from .jit import jit
 from .pool import each
 
 
@@ -49,7 +49,7 @@ class Heads:
         return torch.from_numpy(keep).to(scores.device)
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def join(query: int, room: int, places: np.ndarray, mass: np.ndarray, count: int) -> int:
     """A new key of a head that holds `count`: where there is no more room, the key with the least attention so far
     leaves. The newest half is safe; of equals the earliest leaves. -> how many it holds then."""
@@ -65,7 +65,7 @@ def join(query: int, room: int, places: np.ndarray, mass: np.ndarray, count: int
     return count + 1
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def weigh(scores: np.ndarray, at: np.ndarray, mass: np.ndarray, weights: np.ndarray) -> None:
     """Softmax of a row of scores at the places `at`, into `weights` there and added to the `mass` of these keys."""
     largest, total = -np.inf, 0.0
@@ -78,7 +78,7 @@ def weigh(scores: np.ndarray, at: np.ndarray, mass: np.ndarray, weights: np.ndar
         mass[i] += weights[at[i]]
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def _follow(
     scores: np.ndarray,
     visible: np.ndarray,

@@ -8,10 +8,11 @@ back; the window's first token, a sink, is no far key.
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from .jit import jit
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def read_from_afar(
     read: np.ndarray,
     visible: np.ndarray,
@@ -64,7 +65,7 @@ def read_from_afar(
     return sink, far, far_uniform
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def strongest(given: np.ndarray, share: np.ndarray, head: np.ndarray) -> None:
     """Fill `share` float32 and `head` int32 [n, t] with the largest of the heads' attention `given` [H, n, t or more]
     to the first t keys, and with the first head that gives it."""
@@ -79,7 +80,7 @@ def strongest(given: np.ndarray, share: np.ndarray, head: np.ndarray) -> None:
                 of[j] = np.int32(h) if more else of[j]
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def link(
     share: np.ndarray,
     head: np.ndarray,
@@ -111,7 +112,7 @@ def link(
                 _insert(places[1, key], heads[1, key], shares[1, key], query, first_head + head[i, j], given)
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def _insert(places: np.ndarray, heads: np.ndarray, shares: np.ndarray, place: int, head: int, share: Any) -> None:
     """A link that is stronger than a token's last one among those of the token, the strongest first. A place that comes
     again keeps its stronger head."""
@@ -128,7 +129,7 @@ def _insert(places: np.ndarray, heads: np.ndarray, shares: np.ndarray, place: in
     places[slot], heads[slot], shares[slot] = place, head, share
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def in_bands(mass: np.ndarray, pairs: np.ndarray, upto: np.ndarray) -> np.ndarray:
     """float64 [2, bands]: how many of the `pairs` bool [n, t] lie in each band of distance, and their `mass` float64
     [n, t]. `upto` int [n, bands + 1]: band b of a query is its keys from upto[b + 1] on and before upto[b]."""

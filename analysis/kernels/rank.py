@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
 from ..errors import BadSetting
+from .jit import jit
 from .pool import accelerated
 
 # Half a unit of float32: 0.7 + 0.2 reaches 0.9 although neither is exact.
@@ -74,7 +74,7 @@ def by_sorting(rows: torch.Tensor, mass: float) -> tuple[torch.Tensor, torch.Ten
     return ranks, best.gather(-1, (ranks - 1).clamp(min=0)[:, None])[:, 0].float()
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def ranks_of(rows: np.ndarray, target: Any, ranks: np.ndarray, smallest: np.ndarray) -> None:
     """Fill `ranks` int64 [n] with the fewest numbers of each row [n, T] float32 from 0 to 1 that reach `target`, and
     `smallest` float32 [n] with the least of them."""
@@ -85,7 +85,7 @@ def ranks_of(rows: np.ndarray, target: Any, ranks: np.ndarray, smallest: np.ndar
         ranks[r], smallest[r] = rank_of(rows[r], target, sums, counts, spare)
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def histogram(row: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> Any:
     """Fill `sums` float64 and `counts` int64 [BINS] with the numbers of a float32 row, by size; returns their sum."""
     bits = row.view(np.int32)
@@ -98,7 +98,7 @@ def histogram(row: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> Any:
     return sums.sum()
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def rank_of(row: np.ndarray, target: Any, sums: np.ndarray, counts: np.ndarray, spare: np.ndarray) -> tuple[int, Any]:
     """(the fewest numbers of `row` whose sum reaches `target`, the least of them), given its histogram, used up;
     `spare` float32, as long."""
@@ -137,7 +137,7 @@ def rank_of(row: np.ndarray, target: Any, sums: np.ndarray, counts: np.ndarray, 
     return count, smallest
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def _pass_bins(
     target: Any, reached: Any, count: int, bin_index: int, sums: np.ndarray, counts: np.ndarray
 ) -> tuple[Any, int, int]:

@@ -7,8 +7,8 @@ then multiplies the values. Where a number is about several keys next to each ot
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from .jit import jit
 from .rank import BINS, PEAKS, SLACK, histogram, rank_of
 
 # Sums may be reordered; infinities keep their meaning.
@@ -21,7 +21,7 @@ LOG2E, HIGH, LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-
 POWERS = tuple(np.float32(c) for c in (1.98756915e-4, 1.39819995e-3, 8.33345191e-3, 4.16657959e-2, 0.16666665, 0.5))
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def measure_rows(
     scores: np.ndarray,
     start: int,
@@ -89,7 +89,7 @@ def measure_rows(
             _add_by_distance(weights, query, share, distance)
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def sharpness(scores: np.ndarray, start: int, entropy: np.ndarray, largest: np.ndarray) -> None:
     """Entropy in nats and largest probability of one head's queries start..start + n: what a temperature changes.
 
@@ -103,7 +103,7 @@ def sharpness(scores: np.ndarray, start: int, entropy: np.ndarray, largest: np.n
         largest[r] = 1.0 / total if total > 0.0 else np.nan
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@jit(fastmath=FAST)
 def _exponential(row: np.ndarray, begin: int) -> tuple[Any, Any]:
     """In place e^(s - max) of a row of logits from key `begin` on, zeros before it -> (sum, sum of e^d d)."""
     largest = np.float32(-np.inf)
@@ -132,7 +132,7 @@ def _exponential(row: np.ndarray, begin: int) -> tuple[Any, Any]:
     return total, turned
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@jit(fastmath=FAST)
 def _sum(row: np.ndarray) -> Any:
     total = np.float32(0.0)
     for j in range(len(row)):
@@ -140,7 +140,7 @@ def _sum(row: np.ndarray) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@jit(fastmath=FAST)
 def _visible(row: np.ndarray) -> Any:
     total = 0
     for j in range(len(row)):
@@ -148,7 +148,7 @@ def _visible(row: np.ndarray) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def _strongest(row: np.ndarray, strongest: np.ndarray) -> Any:
     """Sum of the largest weights of a row, as many as `strongest` [PEAKS] holds."""
     strongest[:] = 0.0
@@ -163,7 +163,7 @@ def _strongest(row: np.ndarray, strongest: np.ndarray) -> Any:
     return _sum(strongest)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@jit(fastmath=FAST)
 def _mean_distance(row: np.ndarray, query: int) -> Any:
     total = np.float32(0.0)
     for j in range(len(row)):
@@ -171,7 +171,7 @@ def _mean_distance(row: np.ndarray, query: int) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def _after_itself(row: np.ndarray, query: int, begin: int, earlier: np.ndarray) -> Any:
     """Sum over the keys that follow an earlier copy of the query's token; NaN where there is none."""
     total, some, earlier_place = 0.0, False, earlier[query]
@@ -183,7 +183,7 @@ def _after_itself(row: np.ndarray, query: int, begin: int, earlier: np.ndarray) 
     return total if some else np.nan
 
 
-@njit(nogil=True, cache=True)
+@jit()
 def _add_by_distance(row: np.ndarray, query: int, share: Any, distance: np.ndarray) -> None:
     distance[0] += row[query] * share if query < len(row) else 0.0
     low, b = 1, 1

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from .jit import jit
 from .pool import AT_ONCE, accelerated, each, on_host
 from .scoring import softmax
 
@@ -185,7 +185,7 @@ def _by_torch(
     return out, read_counts
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@jit(error_model="numpy")
 def _kth(values: np.ndarray, count: int, k: int) -> Any:
     """The k-th largest of the first `count` values, 1 <= k <= count; their order is lost."""
     low, high, place = 0, count - 1, k - 1
@@ -210,7 +210,7 @@ def _kth(values: np.ndarray, count: int, k: int) -> Any:
     return values[place]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@jit(error_model="numpy")
 def _reach(values: np.ndarray, count: int, edge: Any) -> Any:
     """How many of the first `count` values are `edge` or more."""
     reached = np.int32(0)
@@ -219,7 +219,7 @@ def _reach(values: np.ndarray, count: int, edge: Any) -> Any:
     return reached
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@jit(error_model="numpy")
 def _cut(values: np.ndarray, count: int, k: int, spare: int) -> Any:
     """A number that at least k and at most k + spare of the first `count` values reach; all that tie with the k-th
     count as one. -inf where only k or fewer are no -inf. The order of the values is lost."""
@@ -242,7 +242,7 @@ def _cut(values: np.ndarray, count: int, k: int, spare: int) -> Any:
     return _kth(values, count, k)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@jit(error_model="numpy")
 def _above(
     row: np.ndarray, length: int, k: int, lanes: int, best: np.ndarray, places: np.ndarray, values: np.ndarray
 ) -> Any:
@@ -264,7 +264,7 @@ def _above(
     return candidates
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@jit(error_model="numpy")
 def _candidates(row: np.ndarray, length: int, k: int, best: np.ndarray, places: np.ndarray, values: np.ndarray) -> Any:
     """As `_above`, or all of a row that is too short for it to pay."""
     lanes = -(-2 * k // LANE) * LANE
@@ -276,7 +276,7 @@ def _candidates(row: np.ndarray, length: int, k: int, best: np.ndarray, places: 
     return length
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@jit(error_model="numpy", fastmath={"contract", "reassoc"})
 def _attend(
     scores: np.ndarray,
     lengths: np.ndarray,
