@@ -8,6 +8,13 @@ from tests.made.families import BY_KIND
 
 # Families whose attention can be replaced, and of which the page must say so.
 AT_LEAST = 68
+# Equal on one processor, a rounding apart on another, whose matrix products add in another order.
+ROUNDED = {"bit for bit": "to 1e-5", "0": "below 1e-5"}
+
+
+def but_for_rounding(cells: list[str]) -> list[str]:
+    """What a row says on any processor."""
+    return [ROUNDED.get(cell, cell) for cell in cells]
 
 
 def page() -> dict[str, list[str]]:
@@ -29,7 +36,8 @@ def test_the_page_says_of_every_family_that_it_agrees_or_why_it_is_refused():
 
 @pytest.mark.parametrize("family", [*BY_KIND, "llama", "mistral", "smollm3"])
 def test_a_family_is_what_the_page_says(family):
-    assert verified.row(family, verified.CHEAP) == page()[family][1 : 1 + len(verified.CHEAP)]
+    written = page()[family][1 : 1 + len(verified.CHEAP)]
+    assert but_for_rounding(verified.row(family, verified.CHEAP)) == but_for_rounding(written)
 
 
 @pytest.mark.slow
@@ -37,4 +45,4 @@ def test_a_family_is_what_the_page_says(family):
 def test_a_family_is_all_that_the_page_says(family):
     if family not in CONFIG_MAPPING:
         pytest.skip(f"this transformers has no {family}")
-    assert verified.row(family) == page()[family][1:]
+    assert but_for_rounding(verified.row(family)) == but_for_rounding(page()[family][1:])
