@@ -182,6 +182,7 @@ def test_links_are_filtered_by_the_controls(client):
     assert lift["data"][-1]["name"] == "chance (1.0)" and any("chance" in trace["name"] for trace in mass["data"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beside", "asked"), [("text", "The Watch Book"), ("model", "demo-gpt2")])
 def test_another_text_or_model_stands_beside_on_one_scale(client, beside, asked):
     app = opened("text", start_beside=beside)

@@ -47,6 +47,7 @@ def test_an_error_is_one_sentence_without_a_traceback_and_the_rest_stays(client,
     assert [tab.label for tab in app.tabs] == ["Text", "Links", "Groups"] and in_chip(app, "text").value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data, words",
     [
@@ -70,6 +71,7 @@ def test_a_bad_file_gets_one_sentence_and_the_text_in_use_stays(client, data, wo
     assert not app.error, "it goes with the next text"
 
 
+@pytest.mark.slow
 def test_texts_are_uploaded_several_at_once_or_pasted_and_the_page_says_what_was_read(client):
     app = opened()
     book = notebook(("markdown", "some words of my own " * 9))
@@ -92,6 +94,7 @@ def test_texts_are_uploaded_several_at_once_or_pasted_and_the_page_says_what_was
     assert "empty" in app.error[0].value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../outside", "/etc", "a b", ""])
 def test_a_bad_model_gets_one_sentence_and_the_model_in_use_stays(client, name):
     app = opened()

@@ -97,6 +97,7 @@ def test_pairs(call, home):
     assert reply["protocol"]["min_distance"] == 8 and len(reply["controls"]) == 4 * 3
 
 
+@pytest.mark.slow
 def test_inspect_model_and_fit_router(call, home):
     reply = strict(call("inspect", home / "text.txt", "--json")[1])
     assert reply["characters"] == len(SHORT) and reply["windows"] > 1 and reply["notes"]
@@ -141,6 +142,7 @@ def test_train_router_stops_resumes_and_reports(call, home, monkeypatch):
     assert call(*arguments[:4], 2, *arguments[5:])[0] == 0, "a finished run does not stand in the way of another"
 
 
+@pytest.mark.slow
 def test_report_and_plain_output(call, home):
     status, out, _ = call("report", home / "text.txt", "-o", home / "page.html", "--min-distance", 8, "--json")
     assert status == 0 and strict(out)["path"] == str(home / "page.html") and (home / "page.html").stat().st_size > 9000

@@ -19,6 +19,7 @@ from analysis.studies.registry import STORED
 EXAMPLES = sorted((CACHE / "demo" / "examples").glob("*/manifest.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("manifest", EXAMPLES, ids=lambda path: path.parent.name)
 def test_a_stored_run_gives_the_record_that_its_command_returned(manifest):
     run = read_run(manifest.parent, example=True)
@@ -38,6 +39,7 @@ def examples() -> dict[str, list[dict]]:
     return by_verb
 
 
+@pytest.mark.slow
 def test_kept_answers_keep_their_schema_and_wrong_ones_do_not():
     for verb, answers in examples().items():
         schema = schema_of(verb)

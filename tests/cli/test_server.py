@@ -56,6 +56,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_requests_get_a_sentence(case, desk):
     (desk.root.parent / "elsewhere").mkdir()
@@ -118,6 +119,7 @@ def test_without_its_package_it_names_the_command_that_installs_it(tmp_path, mon
             server(tmp_path)
 
 
+@pytest.mark.slow
 def test_standard_output_carries_the_protocol_alone(tmp_path):
     pytest.importorskip("mcp", reason="the optional package mcp is not installed")
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

@@ -51,6 +51,7 @@ def protocol(home, capsys):
     return ask
 
 
+@pytest.mark.slow
 def test_take_works_from_the_run_that_a_command_names(home, protocol, capsys, pytestconfig):
     """On the bundled model, whose weights lie in another type than it is measured in here. With `--all` the lines of
     its README run outside; those of the page do in tests/studies/take each time."""
@@ -83,6 +84,7 @@ def test_a_method_is_taken_along_without_a_run(home, capsys):
     assert "name one method" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "stored"),
     [

@@ -30,6 +30,7 @@ def no_cluster_is_left():
         sys.modules["ray"].shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_question_in_parts_runs_side_by_side_and_is_merged(name, tmp_path):
     store = RunStore(tmp_path)

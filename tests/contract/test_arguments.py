@@ -39,6 +39,7 @@ def stepped(lm, ids, count: int, cache) -> list[int]:
     return [*tokens, int(token)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS_OF_ALL_CACHES)
 @pytest.mark.parametrize("kernels", [False, True])
 def test_a_renamed_cache_argument_changes_no_token(method, kernels, tmp_path):

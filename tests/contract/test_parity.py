@@ -72,6 +72,7 @@ def test_a_small_copy_has_every_kind_of_layer_and_agrees(family):
     assert found.difference < parity.ROUNDING / 5 * found.largest, "far from what is refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [*CONFIGS, *VERIFIED])
 def test_every_verified_family_loads(family):
     lm, state = tiny(family), torch.random.get_rng_state()

@@ -120,6 +120,7 @@ def seen(case, lm, ids):
     return found, chosen, read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LATER)) for name in TWINS])
 def test_both_read_alike(name):
     (lm, other), ids, failed = twins(name), token_ids(), []

@@ -20,6 +20,7 @@ def test_one_script_is_said_in_the_singular():
     assert found.said == "HTML page: its text read, without tags; 1 script, style or frame left out; 3 words."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "data", "text", "said"),
     [
@@ -71,11 +72,13 @@ def test_a_pdf_that_opens_without_a_password_is_read_whatever_its_name():
     assert read_any(pdf(["Marguerite"]), "no name").text == "Marguerite"
 
 
+@pytest.mark.slow
 def test_of_a_very_long_pdf_the_first_pages_are_read_and_that_is_said():
     found = read_document(pdf(["word"] * 1200), "long.pdf")
     assert found.said == "PDF: the first 500 of 1,200 pages read; 500 words."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
@@ -105,6 +108,7 @@ def test_markdown_that_is_no_text_ends_in_one_sentence():
         read_any(b"caf\xe9 ![](file:///etc/hostname)", "a.md")
 
 
+@pytest.mark.slow
 def test_a_document_that_keeps_its_reader_busy_is_given_up(monkeypatch):
     monkeypatch.setattr(documents, "SECONDS", 1)
     with pytest.raises(BadText, match=r"a\.html takes longer than 1 s to read"):

@@ -192,6 +192,7 @@ def test_a_killed_worker_interrupts_its_job_which_resumes_from_its_checkpoint(jo
     assert again in [other.id for other in jobs.recent("one")] and jobs.watch(job).state == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_holds_up_neither_requests_nor_cancel(jobs, monkeypatch):
     monkeypatch.setattr(runner, "GRACE", 0.5)
     pid = warm(jobs)
@@ -205,6 +206,7 @@ def test_a_stopped_worker_holds_up_neither_requests_nor_cancel(jobs, monkeypatch
     assert jobs.request(Undeclared("echo", {"value": -2})).numbers["pid"] != pid
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_told_from_one_that_works_and_another_takes_up_its_job(jobs, monkeypatch):
     monkeypatch.setattr(worker_process, "SILENT", 8.0)  # it beats every 5 s
     pid = warm(jobs)
@@ -257,6 +259,7 @@ def start_app(root):
     )
 
 
+@pytest.mark.slow
 def test_a_killed_app_interrupts_its_jobs_and_its_worker_ends(jobs):
     app = start_app(jobs.store.root)
     job, waiting, pid = app.stdout.readline().split()
@@ -271,6 +274,7 @@ def test_a_killed_app_interrupts_its_jobs_and_its_worker_ends(jobs):
     assert run.numbers["began_at"] == 20 and ended(jobs, jobs.resume(waiting)).state == "done"
 
 
+@pytest.mark.slow
 def test_another_app_cancels_a_job_by_its_id(jobs):
     app = start_app(jobs.store.root)
     job, waiting, _ = app.stdout.readline().split()
@@ -280,6 +284,7 @@ def test_another_app_cancels_a_job_by_its_id(jobs):
     app.communicate("")
 
 
+@pytest.mark.slow
 def test_closing_interrupts_and_a_fresh_client_resumes(tmp_path):
     store = RunStore(tmp_path)
     first = Jobs(store, STUDIES)
@@ -295,6 +300,7 @@ def test_closing_interrupts_and_a_fresh_client_resumes(tmp_path):
     assert list((tmp_path / "owners").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_log_stays_bounded(fresh):
     (fresh.store.root / "worker.log").write_bytes(b"x" * 9_000_000)
     warm(fresh)

@@ -50,6 +50,7 @@ def test_another_error_costs_no_worker(error):
     assert not _out_of_memory(error)
 
 
+@pytest.mark.slow
 def test_a_worker_that_ran_out_of_memory_answers_no_more(jobs):
     first = warm(jobs)
     status = ended(jobs, jobs.submit(Undeclared("greedy", {"said": THREAD})))

@@ -35,6 +35,7 @@ def jobs(client_of_all):
     return emptied(client_of_all)
 
 
+@pytest.mark.slow
 def test_a_request_is_computed_once_and_then_found(jobs):
     asked = time.monotonic()
     run = jobs.request(Undeclared("echo", {"value": 7}))
@@ -46,6 +47,7 @@ def test_a_request_is_computed_once_and_then_found(jobs):
     assert again.id == run.id and again.cached and again.numbers["pid"] == run.numbers["pid"]
 
 
+@pytest.mark.slow
 def test_an_upload_is_read_by_the_worker_and_leaves_only_its_text(jobs):
     key = jobs.read(notebook(("markdown", "the ferry left"), ("code", "leave()")), "a.ipynb")
     assert jobs.store.text(key) == ("a.ipynb", "the ferry left\n\nleave()")
@@ -123,6 +125,7 @@ def test_nothing_starts_before_it_is_needed_and_starting_does_not_wait(fresh):
     assert status["memory"] > 10_000_000 and os.path.exists(f"/proc/{status['pid']}") == os.path.exists("/proc")
 
 
+@pytest.mark.slow
 def test_a_worker_warmed_later_starts_then_and_never_once_closed(fresh, monkeypatch):
     fresh.warm(after=0.3)
     assert fresh.status()["state"] == "cold"
@@ -220,6 +223,7 @@ def test_a_description_of_other_sources_is_none(monkeypatch):
     assert described.kept() is None
 
 
+@pytest.mark.slow
 def test_what_a_library_prints_goes_to_the_log(jobs):
     assert jobs.request(Undeclared("shout", {})).numbers == {"heard": True}
     assert jobs.request(Undeclared("echo", {"value": 1})).numbers["value"] == 1
@@ -253,6 +257,7 @@ def test_a_timed_out_request_that_has_not_begun_never_begins(jobs, monkeypatch):
     assert not (jobs.store.root / "began-late").exists()
 
 
+@pytest.mark.slow
 def test_many_threads_ask_at_once_and_each_gets_its_own_answer(jobs):
     wrong = []
 
@@ -272,6 +277,7 @@ def test_many_threads_ask_at_once_and_each_gets_its_own_answer(jobs):
     assert wrong == [] and len({run.numbers["pid"] for run in jobs.store.list("echo", limit=100)}) == 1
 
 
+@pytest.mark.slow
 def test_a_request_that_kills_the_worker_gets_a_sentence_and_the_others_an_answer(jobs):
     job = jobs.submit(Undeclared("stubborn", {"name": "s"}))
     began(jobs, "s")
@@ -297,6 +303,7 @@ def test_an_equal_request_is_not_repeated_by_the_queue(jobs):
     assert (done.state, done.run_id, done.fraction) == ("done", run.id, 1.0)
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_said(tmp_path):
     store = RunStore(tmp_path)
     jobs = Jobs(store, "tests.no_such_module:STUDIES")
@@ -317,6 +324,7 @@ def test_what_is_offered_is_asked_for_at_once_and_needs_no_worker_later(fresh):
     assert offered["methods"] == {"focus": {"help": "groups"}}
 
 
+@pytest.mark.slow
 def test_whoever_waits_is_told_how_far_a_request_is_and_may_end_it(jobs):
     """`gate` waits, says so and what can be drawn; what `tell` raises comes back, and the worker goes on to others."""
     told, drawn = [], []

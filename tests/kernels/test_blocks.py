@@ -78,6 +78,7 @@ def test_what_is_left_out_is_not_touched():
         assert torch.equal(after[:, :, 16:32], before[:, :, 16:32]) and torch.equal(after[:, :, 48:], before[:, :, 48:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "block"), [(70, 16), (300, 16), (300, 48), (300, 128), (520, 256)])
 def test_on_an_accelerator_flex_attention_is_given_the_same_blocks(length, block, monkeypatch):
     """What `block_attention` does there, with FlexAttention as it is before compilation; blocks that its kernels do not

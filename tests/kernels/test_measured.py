@@ -71,6 +71,7 @@ def test_a_row_by_hand():
     assert totals[0] == pytest.approx(2) and weights[0].tolist() == pytest.approx([0.25, 0.25, 0.5, 1])
 
 
+@pytest.mark.slow
 @NEEDS_COMPILER
 @settings(max_examples=150)
 @given(st.data())

@@ -65,6 +65,7 @@ DENSE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", BY_KIND)
 @pytest.mark.parametrize("name", DENSE)
 def test_reading_everything_is_dense_and_less_is_not(name, family):

@@ -132,6 +132,7 @@ def test_an_added_token_without_a_row_ends_only_the_text_that_has_it(tmp_path):
         token_losses(model, image)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["start", "statistics", "generate", "evaluate", "ablate", "temperature", "groups"])
 @pytest.mark.parametrize("factor", [math.nan, 1e10])
 def test_every_command_says_it(verb, factor, tmp_path, monkeypatch, capsys):

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 USE = """
 import sys, transformers, focuscope as fs
-lm, tokenizer = (kind.from_pretrained(sys.argv[1]) for kind in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer))
+kinds = (transformers.AutoModelForCausalLM, transformers.AutoTokenizer)
+lm, tokenizer = (kind.from_pretrained(sys.argv[1]) for kind in kinds)
 shown = fs.inspect(lm, tokenizer, "Hester lit the lamp. Edmund wrote to Hester about the lamp. " * 8, min_distance=16)
 shown.save("page.html")
 strange = [name for name in sys.modules if name.split(".")[0] in ("analysis", "app")]

@@ -59,6 +59,7 @@ def model():
     return held(CACHE / "demo")
 
 
+@pytest.mark.slow
 def test_the_tokenizer_is_python_s():
     texts = [*TEXTS, *(text for _, text in sample_texts().values())]
     asked = """const tokenizer = new Tokenizer(sent.tokenizer)
@@ -71,6 +72,7 @@ def test_the_tokenizer_is_python_s():
         assert "".join(answer["pieces"]) == text
 
 
+@pytest.mark.slow
 def test_the_forward_pass_is_python_s_whole_in_two_parts_and_with_few_keys():
     text, weights = sample_texts()["story"][1][:400], base64.b64encode(model()[1]).decode()
     lm = load_model()

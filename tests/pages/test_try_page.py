@@ -24,6 +24,7 @@ LARGEST, PICTURE = 17_000_000, 200_000  # bytes
 SLOWEST = 5000  # milliseconds for 512 tokens on two cores
 
 
+@pytest.mark.slow
 def test_the_page_is_what_its_command_makes_and_small():
     assert PAGE.stat().st_size <= LARGEST
     assert PAGE.read_text(encoding="utf-8") == made(CACHE / "demo"), "run: python -m analysis try-page"

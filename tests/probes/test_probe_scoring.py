@@ -39,6 +39,7 @@ def whole_pass(model: Model, method, item: Item) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma2"])
 @pytest.mark.parametrize("case", CASES)
 def test_going_on_from_the_cache_equals_whole_passes(family, case):

@@ -30,6 +30,7 @@ def ready(model: Model, names: set[str]) -> list[SimpleNamespace]:
     return [SimpleNamespace(name=name, method=made[name]()) for name in made if not names or name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [FEW, pytest.param(set(), marks=pytest.mark.slow)])
 def test_it_runs_through(monkeypatch, tmp_path, names):
     generator = torch.Generator

@@ -65,6 +65,7 @@ def test_a_gpu_took_as_much():
     assert taken - cache == pytest.approx(row["peak_bytes"], rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [4096, 32768])
 @pytest.mark.parametrize("shape", ["llama", "qwen"])
 def test_what_is_said_before_is_about_what_is_taken(shape, tokens):

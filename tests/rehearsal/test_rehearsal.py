@@ -40,6 +40,7 @@ def rehearse(
 SHORT = 1024
 
 
+@pytest.mark.slow
 def test_methods_get_through_on_two_devices():
     found = rehearse("llama", SHORT, kernels=True, devices=2)
     assert {("prefill", "groups (torch)"), ("decode", "group-major cache")} <= found["focus"].kernels

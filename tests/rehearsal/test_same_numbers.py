@@ -74,6 +74,7 @@ def test_heads_that_hold_others_in_one_call_and_each_in_its_own(monkeypatch):
             assert torch.allclose(together.attend(query, 0.3, beside), wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(cases())
 def test_groups_packed_as_the_host_knows_their_sizes(case):
@@ -95,6 +96,7 @@ def test_the_largest_scores_of_heads_that_keep_others(monkeypatch):
         assert torch.allclose(found, one, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", [True, False])
 def test_methods_in_a_model(monkeypatch, kernels):
     """A prompt and the tokens after it, one by one: as many as the shortest window has."""

@@ -28,6 +28,7 @@ def test_the_memory_said_before_is_near_the_peak(rows):
     assert far_off <= {(shape, "kvzip_plus") for shape in ("qwen", "llama", "gpt_oss")}, "it reads the text twice"
 
 
+@pytest.mark.slow
 def test_rows_come_again(rows):
     stored = {row["method"]: row for row in rows if (row["shape"], row["length"]) == (SHAPE, LENGTH)}
     for row in rehearsed(SHAPE, LENGTH, SAMPLED)["rows"]:

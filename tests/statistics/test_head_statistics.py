@@ -26,6 +26,7 @@ def test_all_families_equal_the_full_tables(family, without_first):
     agree(read(lm, ids, without_first=without_first), materialised(lm, ids, without_first=without_first))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", BY_KIND)
 def test_padded_batches_equal_the_full_tables(family):
     lm, (ids, mask) = tiny(family), left_padded(3, 30)

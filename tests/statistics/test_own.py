@@ -54,6 +54,7 @@ def of_its_own(module, hidden):
     return (hidden @ module.g_proj.weight.double().T)[..., None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "gate"),
     [("qwen3_next", half_of_queries), ("qwen3_5_text", half_of_queries), ("lfm3", of_its_own)],

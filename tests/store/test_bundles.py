@@ -54,6 +54,7 @@ def ids(store) -> set[str]:
     return {row.id for row in store.search()}
 
 
+@pytest.mark.slow
 def test_a_bundle_comes_in_elsewhere_as_it_was(here, there):
     first, second = put(here), put(here, seed=1)
     arrived = there.unbundle(io.BytesIO(packed(here, first.id, second.id)))
@@ -363,6 +364,7 @@ def flipped(data):
     return bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_hostile_bundle_is_refused_and_nothing_is_written(here, there, tmp_path, monkeypatch, name):

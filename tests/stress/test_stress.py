@@ -57,6 +57,7 @@ def own_disk():
 
 
 # What the tests of jobs and runs try every time is tried here with `--all`.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALSO)) for name in HERE])
 def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
     if name == "full disk" and not own_disk():
@@ -65,6 +66,7 @@ def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
     assert row.held == 1, row.said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # seconds, beside whatever else runs
 @pytest.mark.parametrize(
     "what, every", [("stores", 120), pytest.param("stores", 1, marks=SLOW), pytest.param("fits", 1, marks=SLOW)]
@@ -77,6 +79,7 @@ def test_whatever_is_killed_at_a_write_loses_nothing(what, every, tmp_path):
         assert sum(row.tried for row in found) >= (200 if what == "stores" else 60)
 
 
+@pytest.mark.slow
 def test_no_hostile_input_gets_past_the_validators(tmp_path):
     before = rows.prepared(tmp_path)
     found = validators.tried(20 * len(validators.JUDGES), tmp_path, seed=7)
@@ -116,6 +119,7 @@ def test_a_judge_holds_when_it_answers_or_refuses_in_a_sentence(monkeypatch):
     assert [row.said.split()[1] for row in found[2:]] == ["what", "the", "division", "it"]
 
 
+@pytest.mark.slow
 def test_hostile_bundles_are_sound_ones_full_of_markup_and_damaged_ones(tmp_path):
     store, dice, taken, refused = RunStore(tmp_path / "state"), random.Random(4), [], set()
     for _ in range(25):
@@ -152,6 +156,7 @@ def test_a_part_that_cannot_be_tried_says_why(tmp_path, monkeypatch):
     assert not row["holds"] and "install it" in row["said"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", inputs.WAYS)
 def test_no_hostile_input_breaks_a_page(client, way, pytestconfig):
     dice = random.Random(11)

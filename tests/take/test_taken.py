@@ -122,6 +122,7 @@ def outside(home):
     return lambda family, name: load_file(home / f"{family}-{name}.safetensors") | {"static": said.get((family, name))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family, name", CASES)
 def test_the_logits_and_the_greedy_text_are_the_programs(outside, family, name):
     lm, method, (ids, mask), prompt = tiny(family), MADE[name](), texts(name), slice(cut(name))

@@ -24,6 +24,7 @@ METHODS_READ = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS_READ)
 def test_what_is_trained_while_a_method_reads_is_read_better_by_it(name, tmp_path):
     """One sequence is learned by heart: read by the method, the copy trained so beats the one trained dense."""

@@ -41,6 +41,7 @@ def lora_parameters(config, rank: int) -> int:
     return trainable(lm)
 
 
+@pytest.mark.slow
 def test_parameter_counts_are_the_papers():
     gpt2, mistral = GPT2Config(), MistralConfig()
     counts = {
@@ -59,6 +60,7 @@ def test_parameter_counts_are_the_papers():
     assert counts["table 4", "+ LoRA (r=4, lr=1e-5)"] == 32 * 4 * (4096 + 4096 + 4096 + 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
 def test_lora_begins_as_nothing_and_learns_alone(family, tmp_path):
     model, ids = load_model(tiny(family)), token_ids(1, 24)
@@ -78,6 +80,7 @@ def test_lora_begins_as_nothing_and_learns_alone(family, tmp_path):
         lora_copy(replace(model, lm=torch.nn.Linear(2, 2)), 2)
 
 
+@pytest.mark.slow
 def test_a_stopped_lora_ends_as_an_unbroken_one(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 2)
     model, plan = load_model(tiny("llama")), replace(SECOND, reading="alone", steps=4)
@@ -141,6 +144,7 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     assert list(stored["check"]) == ["Focus K=4, 0.01", "Focus K=2, 0.01"]
 
 
+@pytest.mark.slow
 def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
     monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
     monkeypatch.setattr(places, "CACHE", tmp_path / "cache")

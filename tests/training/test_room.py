@@ -29,6 +29,7 @@ def taken(tmp_path, free, monkeypatch, **plan):
     return run.recompute, losses, [p.detach() for p in run.parameters.values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [{}, {"phase": 2}, {"balance_weight": 0.1, "ema": 0.9}], ids=str)
 def test_layers_computed_again_train_to_the_same_weights(tmp_path, monkeypatch, plan):
     needed = of_training(24, 8, 32, 48, 3, VOCABULARY, 0, again=True)

@@ -22,6 +22,7 @@ from tests.made.tiny import BY_KIND, LAYERS, tiny, token_ids
 from tests.made.tuning import IDS, PLAN, clean, equal_numbers, same, state, stop_at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", BY_KIND)
 def test_the_loss_falls_and_every_parameter_learns(family, tmp_path):
     # One window fits, so every step sees the same batch.
@@ -51,6 +52,7 @@ def test_layers_without_groups_learn_nothing_and_are_not_looked_at(tmp_path):
 TABLE_8 = {"ema": {"ema": 0.9}, "k-means": {"recluster_every": 4}, "softmax": {"balance": "softmax", "detach": True}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, *TABLE_8.values()], ids=["plain", *TABLE_8])
 def test_a_stopped_run_ends_as_an_unbroken_one_bit_for_bit(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 3)
@@ -154,6 +156,7 @@ def test_progress_is_reported_while_nobody_else_is_disturbed(tmp_path):
     assert len(stages) == 2 * short.steps + 1, "a border before each of the two windows of a step"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 3, 2 * PLAN.steps])
 def test_cancelling_leaves_the_model_as_it_came(at, tmp_path):
     model, count = load_model(tiny("gpt2")), iter(range(100))

@@ -123,6 +123,7 @@ def test_what_is_missing_has_one_button_with_the_price_of_all(client, page, monk
     assert [one["points"][0]["stop"] for one in part(app, "curves")["methods"]] == [0.25] * missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "link, words",
     [

@@ -113,6 +113,7 @@ def move(one) -> bool:
 LATER = {"routers", "links", "generate", "text", "methods", "map", "groups"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, marks=[pytest.mark.slow] * (page in LATER)) for page in PAGES],
@@ -147,6 +148,7 @@ def turn(app, control: str, tab: str) -> dict[str, str]:
     return {one.key: str(one.value) for one in widgets(app.main)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LATER)) for page in TABBED])
 def test_a_tab_shows_again_what_was_chosen_on_it(drawn, page):
     app = at(page).run()

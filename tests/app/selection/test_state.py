@@ -108,6 +108,7 @@ def test_an_unknown_entry_is_dropped_and_named_in_short():
     assert "…" in sentence and len(sentence) < 150 and params == {}
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(sorted(state.CONTROLS)), st.text(max_size=30)))
 def test_no_link_can_break_the_page(params):
     session = {}

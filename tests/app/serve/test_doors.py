@@ -145,6 +145,7 @@ def uploaded(server, sizes: list[int], **headers: str) -> list[int]:
     return asyncio.run(visits())
 
 
+@pytest.mark.slow
 def test_a_demo_takes_no_large_file_at_the_upload_address_and_few_small_ones(small_demo):
     before = small_demo.memory()
     assert set(uploaded(small_demo, [60 * MB] * 4)) == {413}
@@ -155,6 +156,7 @@ def test_a_demo_takes_no_large_file_at_the_upload_address_and_few_small_ones(sma
     assert uploaded(small_demo, [10], **{"Content-Length": "", "Transfer-Encoding": "chunked"}) == [411]
 
 
+@pytest.mark.slow
 def test_what_a_visitor_brought_is_bounded_and_freed_when_the_visitor_leaves(small):
     before = small.memory()
     fit = OPEN.uploads_bytes // (60 * MB)

@@ -83,6 +83,7 @@ def test_a_job_that_takes_too_long_is_ended_with_a_sentence(tmp_path, monkeypatc
         jobs.close()
 
 
+@pytest.mark.slow
 def test_every_answer_carries_the_headers(app_server):
     for place in ("/", "/token-groups", "/_stcore/health"):
         with urllib.request.urlopen(app_server + place) as answer:

@@ -262,6 +262,7 @@ def test_every_bundled_study_with_panels_has_a_title_or_a_page_of_its_own():
     assert router_evidence.shown_here("top-k4-top1") and not router_evidence.shown_here("temperature")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
 def test_every_bundled_study_without_a_page_of_its_own_is_drawn_with_its_rows(client, path):
     study = json.loads(path.read_text())

@@ -61,6 +61,7 @@ def test_a_run_that_does_not_fit_the_memory_is_refused_with_the_part_that_does(c
     assert "Choose a shorter text, a smaller model" in markup(opened("groups", text=key))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", PAGES)
 def test_what_computes_looks_like_it_and_what_filters_does_not(client, view):
     """What computes has its price and the sign of starting; what only sorts or filters has neither."""

@@ -27,6 +27,7 @@ MODELS += ["openai/gpt-oss-20b", "deepseek-ai/DeepSeek-V3.2", "Qwen/Qwen3-Next-8
 ONE = {"dense": "", "cut": "_sparse"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="the walk in Chromium holds the same numbers")
 def test_every_number_and_verdict_is_python_s(pytestconfig):
     sent, wanted = [], []

@@ -3,6 +3,8 @@
 import json
 import shlex
 
+import pytest
+
 from analysis import costs
 from analysis.cli.options import parser
 from analysis.costs import KNOWN
@@ -141,6 +143,7 @@ def test_stacks_have_lines_or_are_grey_with_the_reason(client):
     assert "an indexer of its own" in markup(app) and not [one for one in app.button if one.key == "use_snapkv_make"]
 
 
+@pytest.mark.slow
 def test_a_pasted_config_of_any_kind_has_an_answer(client):
     """Its notes stand on the page, its kinds of layers in the details."""
     app, shapes_met = page(worth_details="yes"), set()

@@ -147,6 +147,7 @@ def test_two_calibrations_are_compared(ask, context, tiny):
         ask(Calibrations, policy="policy", other="policy")
 
 
+@pytest.mark.slow
 def test_evaluate_takes_policies(ask, context, tiny):
     methods = [
         {"name": "csa"},

@@ -51,6 +51,7 @@ def asked(tmp_path):
     return ask
 
 
+@pytest.mark.slow
 def test_the_next_page_makes_no_pass_of_its_own(asked, passes):
     asked("groups", {})  # fits the router
     passes.clear()
@@ -88,6 +89,7 @@ def test_the_next_page_makes_no_pass_of_its_own(asked, passes):
     assert (pairs.tables["pairs"]["attention"] == first.tables["pairs"]["attention"].head(30)).all()
 
 
+@pytest.mark.slow
 def test_window_by_window_each_is_read_once_and_the_numbers_are_those_of_one_pass(asked, passes):
     asked("groups", {})  # fits the router
     passes.clear()

@@ -14,6 +14,7 @@ from tests.made.evaluating import TEXT
 TEXTS = [TEXT, TEXT[40:], TEXT[80:], TEXT[120:], TEXT[160:]]
 
 
+@pytest.mark.slow
 def test_a_card_says_what_the_commands_measure_and_comes_in_again(ask, context, home, tmp_path, monkeypatch):
     monkeypatch.setenv("FOCUSCOPE_STATE", str(tmp_path))
     lm, path = context.model(str(home / "tiny")), tmp_path / "cards.json"

@@ -59,6 +59,7 @@ def test_a_model_that_copies_is_right_and_one_that_cannot_reach_is_at_chance(run
     assert "worse than dense attention (−75.0 points" in result.numbers["sentences"][1]
 
 
+@pytest.mark.slow
 def test_a_model_that_finds_all_alike_scores_chance_exactly_and_cannot_do_the_task(run):
     result = run(probes=None, lengths=[1000], methods=[WINDOW], choices=3, examples=[6])
     assert [row["probe"] for row in result.numbers["rows"][::2]] == list(TASKS)
@@ -95,6 +96,7 @@ def test_a_method_that_drops_keys_is_asked_before_and_after_it_saw_the_question(
     assert "no room for a second question" in full.numbers["notes"][0]
 
 
+@pytest.mark.slow
 def test_answers_are_written_where_that_is_asked_for(run, monkeypatch):
     """Dense writes the answer, the window another candidate."""
 
@@ -114,6 +116,7 @@ def test_answers_are_written_where_that_is_asked_for(run, monkeypatch):
     assert "NDCG@10" in asked.numbers["sentence"]
 
 
+@pytest.mark.slow
 def test_sets_of_texts_are_asked_from_their_files(run, folder):  # noqa: F811
     """Answers of unequal length too: of a model that finds all tokens alike the gain is the same for all."""
     names = ["banking77", "nq", "alce_asqa", "msmarco", "narrativeqa"]

@@ -163,6 +163,7 @@ def test_a_question_known_and_unknown(follows, tiny):
     assert not torch.allclose(losses(result, 1), losses(result, 3), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [None, 0.5])
 def test_of_all_methods_one_without_room_is_left_out_alone(follows, share):
     """A prompt of 52 of 64 positions leaves 12, too few to repeat it behind itself."""

@@ -46,6 +46,7 @@ def test_a_step_and_its_ends_by_hand():
     assert [nearest(float, 1, 9, x) for x in (4.4, 4.6)] == [4, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["streaming_llm", "longformer", "oracle_topk", "sparq", "quest", "magicpig", "csa"])
 def test_a_budget_is_met_as_nearly_as_whole_numbers_can(name, settle):
     result = settle(name, attended=12.0)

@@ -115,6 +115,7 @@ def test_bins_are_paired_and_the_worst_one_is_named(ask):
     assert {part["difference"] for part in dense["bins"]} == {0} and len(result.tables["bins"]) == 32
 
 
+@pytest.mark.slow
 def test_every_method_that_saves_reads_is_strict_json_and_can_be_stored(ask, store):
     result = ask(Evaluate, methods=None, window=48)
     # focal_learned and indexer need trained weights.

@@ -51,6 +51,7 @@ def read_back(path, layer, head, keys, positions, now, rates):
     return torch.tensor(scores, dtype=torch.float64)
 
 
+@pytest.mark.slow
 def test_statistics_read_back_from_the_format_alone_give_the_same_scores(ask, context, home, tmp_path):
     path = tmp_path / "triattention.pt"
     made = ask(output=str(path), budget=512, share="union")
@@ -82,6 +83,7 @@ def test_statistics_read_back_from_the_format_alone_give_the_same_scores(ask, co
         ask(output=str(path))
 
 
+@pytest.mark.slow
 def test_lines_and_shares_read_back(ask, context, home, tmp_path):
     lm = context.model(str(home / "tiny"))
     ask(output=str(tmp_path / "lines" / "kvzap.safetensors"), method="kvzap")
@@ -102,6 +104,7 @@ def test_lines_and_shares_read_back(ask, context, home, tmp_path):
         ask(output=str(tmp_path / "wrong.npy"))
 
 
+@pytest.mark.slow
 def test_a_pattern_leaves_as_a_line_with_its_nulls(ask, context, home, tmp_path):
     lm = context.model(str(home / "tiny"))
     made = ask(output=str(tmp_path / "pattern.txt"), method="layer_reuse", anchors=2, ratio=0.75)

@@ -128,6 +128,7 @@ def test_methods_that_read_less_are_searched_by_the_share_of_the_pairs_they_read
     assert [note for note in result.numbers["notes"] if note.startswith("Oracle top-k looks at every key")]
 
 
+@pytest.mark.slow
 def test_only_methods_that_need_not_look_at_every_key_are_searched_unasked(searched):
     few = {"prefix": 24, "continuation": 6, "cuts": 4}
     names = {row["method"] for row in searched(saves="reads", methods=None, lose=0.9, **few).numbers["rows"]}

@@ -46,6 +46,7 @@ def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context
         )
 
 
+@pytest.mark.slow
 def test_limits_offset_mean_and_rate_are_those_that_were_asked_for(home, context):
     """Without an offset temperatures begin at the lower limit: 5 of 11.31. One that is given is where they begin, kept
     below the upper limit."""

@@ -73,6 +73,7 @@ def tree(folder: Path) -> dict[str, str]:
 LONG = "what an evaluation is the first to need"  # fits four methods
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [pytest.param(one, marks=[pytest.mark.slow] * (one == LONG)) for one in FITS])
 def test_what_is_fitted_goes_into_the_own_folder_and_the_bundled_one_stays_as_it_came(what, cache, state, capsys):
     words, left = FITS[what]

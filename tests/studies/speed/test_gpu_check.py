@@ -23,6 +23,7 @@ def test_a_machine_without_a_gpu_is_told_so():
         gpu_check(context=Context(device="cpu", browser=False))
 
 
+@pytest.mark.slow
 def test_attention_and_decoding_are_timed_beside_what_the_paper_prints():
     rows = attention_rows([512, 1024], (4, 8), CPU, 1, 0, nothing)
     assert [(row["length"], row["groups"], row["paper"]) for row in rows] == [

@@ -46,6 +46,7 @@ def launched(ask):
     return ask("launch", LONG, new_tokens=6, repeats=2, length=200, n_sink=2)
 
 
+@pytest.mark.slow
 def test_both_sides_are_described(launched):
     numbers = json.loads(json.dumps(launched.numbers, allow_nan=False))
     dense, sparse = numbers["rows"]

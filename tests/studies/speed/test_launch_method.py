@@ -26,6 +26,7 @@ def ask(home):
     return asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["focus", "csa", "quest", "bucket_routing", "focal", "streaming_llm", "magicpig"])
 def test_only_a_kernel_is_timed(name, ask):
     numbers = ask(name).numbers

@@ -169,6 +169,7 @@ def in_script(page: str) -> dict:
     return json.loads(re.search(r'<script type="text/plain" id="read">(.*?)</script>', page, re.S)[1])
 
 
+@pytest.mark.slow
 def test_a_report_is_one_file_that_asks_nobody_and_runs_one_script(reported):
     path, numbers = reported
     text = path.read_text(encoding="utf-8")
@@ -229,6 +230,7 @@ def test_a_report_that_cannot_be_written_is_refused(run, tmp_path, monkeypatch):
         run("report", "Hello there", output=str(tmp_path / "full" / "report.html"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["pairs", "fit-router"])
 def test_cancelling_a_study_leaves_the_model_as_it_came(verb, context, tmp_path):
     lm, stages = context.model().lm, []

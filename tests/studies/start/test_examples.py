@@ -74,6 +74,7 @@ def test_the_page_without_a_text_has_the_numbers_of_today(shape, store, context)
 LONG = "keep"  # reads the whole text ten times; its numbers are held against other ways in test_keep.py
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb", [pytest.param(one, marks=[pytest.mark.slow] * (one == LONG)) for one in ASKED["pages"]]
 )

@@ -112,6 +112,7 @@ def test_every_study_has_a_part_or_says_why_not(name):
     assert (study.part is Study.part) == bool(study.whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_the_document_names_the_command_that_checks_a_stored_study(path):
     stored = json.loads(path.read_text())

@@ -118,6 +118,7 @@ def test_pairs_are_sorted_far_and_inside_one_group(run):
     assert result.numbers["same_group_pairs"] <= result.numbers["far_pairs"]
 
 
+@pytest.mark.slow
 def test_filters_are_honoured(run):
     rows = run("pairs", min_distance=32).tables["pairs"]
     for name in ("layer", "group", "head"):
@@ -177,6 +178,7 @@ def test_a_seed_decides_everything(verb, run, context):
     assert without_date[0] == without_date[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["Hello there", "😀😃😄🫨" * 3, "the cat " * 20, "שלום עולם مرحبا", "紅樓夢第一回"])
 def test_texts_shorter_than_the_distance_give_empty_tables_and_say_so(text, run):
     pairs = run("pairs", text)
@@ -216,6 +218,7 @@ def test_five_thousand_tokens_in_windows_or_the_first_only(run, context):
     assert len(window) == numbers["tokens"] and (np.diff(window) >= 0).all() and window.max() == numbers["windows"] - 1
 
 
+@pytest.mark.slow
 def test_a_text_of_one_window_and_one_token(run, context):
     size, word = context.model().max_positions, " the"
     exact, longer = run("groups", "a" + word * (size - 1)), run("groups", "a" + word * size)

@@ -121,6 +121,7 @@ def test_and_in_a_fresh_environment(taken, job, home, tmp_path):
     check(taken[0], home, jobs, ids)
 
 
+@pytest.mark.slow
 def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
     context, runs, _ = taken
     page, loaded = copy.copy(context), context.model(str(home / "tiny"))

@@ -103,6 +103,7 @@ def shape(tmp_path_factory) -> Path:
 
 
 # What does not shrink also runs outside in tests/take, beside everything else that leaves.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["snapkv", *(pytest.param(name, marks=pytest.mark.slow) for name in ("streaming_llm", "kv_int4"))]
 )

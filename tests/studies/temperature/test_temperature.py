@@ -142,6 +142,7 @@ def test_perplexity_against_temperature(ask, context, monkeypatch):
     json.dumps(answer.numbers)
 
 
+@pytest.mark.slow
 def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
     path = tmp_path / "temperature.json"
     asked = {"model": str(home / "tiny"), "length": 32, "windows": 2, "output": str(path), "context": context}

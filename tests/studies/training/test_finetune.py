@@ -19,6 +19,7 @@ from tests.made.tiny import BY_KIND, tiny
 from tests.made.tuning import IDS, SECOND, clean, equal_numbers, same, start, state, stop_at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", BY_KIND)
 def test_the_copy_and_its_router_learn_and_the_model_stays(family, tmp_path):
     model, ids = load_model(tiny(family)), IDS[:65]
@@ -32,6 +33,7 @@ def test_the_copy_and_its_router_learn_and_the_model_stays(family, tmp_path):
     assert all(moved) and not any(p.requires_grad for p in copied.lm.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", ["literal", "centred", "log"])
 @pytest.mark.parametrize("phase", [1, 2])
 def test_every_gate_trains_in_both_phases(gate, phase, tmp_path):
@@ -53,6 +55,7 @@ def test_under_the_hard_mask_the_base_learns_and_the_router_stays(tmp_path):
     assert not any(torch.equal(ours, theirs) for ours, theirs in weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["soft", "hard"])
 def test_a_stopped_phase_2_ends_as_an_unbroken_one_bit_for_bit(reading, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 3)
@@ -91,6 +94,7 @@ def home(tmp_path_factory):
     return studied_home(tmp_path_factory.mktemp("finetune"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", [pytest.param("soft", marks=pytest.mark.slow), "hard"])
 def test_phase_2_leaves_a_model_folder_with_its_router(reading, home, tmp_path):
     sizes = {"corpus": str(home / "corpus"), "groups": 4, "window": 9, "tokens_per_step": 64, "phase": 2}

@@ -157,6 +157,7 @@ def test_sizes_and_settings_that_are_named_decide_the_recipe():
     assert training_method(replace(printed, attention="focal", t=0.3), "cpu").t == 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_an_interrupted_run_ends_at_the_same_weights(family, training, tmp_path):
     recipe = replace(TINY, family=family)
@@ -175,6 +176,7 @@ def test_an_interrupted_run_ends_at_the_same_weights(family, training, tmp_path)
         training("cut", recipe)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_multiplies_in_the_type_that_it_began_with(training, monkeypatch):
     """Which type is quick is measured, and a busy machine may measure another the next time."""
     monkeypatch.setattr(arithmetic, "bfloat16_gain", lambda: 2.0)
@@ -184,6 +186,7 @@ def test_a_run_that_goes_on_multiplies_in_the_type_that_it_began_with(training, 
     assert equal_numbers(straight, training("cut")[0]) and not equal_numbers(straight, training("other")[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["dense", "focus"])
 def test_the_loss_falls_and_focus_trains_its_router(attention, training, tmp_path):
     _, method = training(attention, replace(TINY, steps=40, attention=attention), evaluate_every=20)
