@@ -231,6 +231,7 @@ def test_what_a_library_prints_goes_to_the_log(jobs):
     assert '{"id": "forged"}' in log and "from a child" in log
 
 
+@pytest.mark.slow
 def test_a_request_without_an_answer_ends_in_time_and_the_next_one_is_answered(jobs, monkeypatch):
     pid = warm(jobs)
     with (

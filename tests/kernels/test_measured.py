@@ -177,6 +177,7 @@ def test_attention_and_its_statistics_against_float64(dtype, apart, without_firs
     )
 
 
+@pytest.mark.slow
 def test_without_a_compiler_numba_gives_the_same(monkeypatch):
     """No program: the seam's reader takes torch's products and numba's rows."""
     ids, real = torch.arange(90)[None] % 17, torch.ones(1, 90, dtype=torch.bool)

@@ -94,6 +94,7 @@ def test_the_papers_chances():
     assert PIG(zeros(), variant="hub").chance(cosine).tolist() == pytest.approx([0.136, 0.990], abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["paper", "hub"])
 def test_both_sums_are_right_on_average_over_seeds(variant, monkeypatch):
     """Numerator and denominator of the softmax over sampled keys, against those over all keys, without the slack."""

@@ -65,6 +65,7 @@ def test_every_query_head_chooses_its_own_keys_and_no_others_hold_more():
     assert any(not torch.equal(one.read[:, 0], one.read[:, 1]) for one, _ in seen)
 
 
+@pytest.mark.slow
 def test_a_share_is_held_by_the_fewest_keys():
     for one, mass in watched(tiny("llama"), METHODS["oracle_topp"](p=0.7), token_ids(1, 40)):
         weights = torch.softmax(one.scores.double().masked_fill(~one.visible, -torch.inf), -1)[0]

@@ -65,6 +65,7 @@ LACKING = [
 ]
 
 
+@pytest.mark.slow
 def test_a_cell_that_the_stored_grid_lacks_is_measured_as_its_others_were():
     assert LACKING
     told = protocol("ablations")

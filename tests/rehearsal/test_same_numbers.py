@@ -87,6 +87,7 @@ def test_groups_packed_as_the_host_knows_their_sizes(case):
         assert close(packed.grouped(q, k, v, members, window, size**-0.5), by_hand(q, k, v, members, window))
 
 
+@pytest.mark.slow
 def test_the_largest_scores_of_heads_that_keep_others(monkeypatch):
     q, k, v = states(2, 4, 2, 60, 8)
     counts = [1, 7, 60, 200]

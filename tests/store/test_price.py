@@ -227,6 +227,7 @@ def test_after_three_runs_nine_of_ten_predictions_are_within_a_factor_of_one_and
 RATES = {"start": 0.002, "pairs": 0.0012, "statistics": 1e-5, "ablate": 0.01, "evaluate": 0.003}
 
 
+@pytest.mark.slow
 def test_what_is_said_of_the_last_ten_runs_is_about_what_they_take(store):
     """A machine half as fast and one four times as fast as guessed: texts of 300 to 8,000 tokens, noise of a quarter, a
     first reading that takes eight times as long as it also compiles, one method twice as slow as another."""

@@ -171,6 +171,7 @@ def test_live_markup_is_seen_and_words_about_it_are_none(live):
     assert not inputs.Live(f"<style>p {{}}</style><p class='fs-lead'>{words}</p>").found
 
 
+@pytest.mark.slow
 def test_a_reader_without_a_browser_speaks_as_a_page_does(app_server):
     async def reads():
         async with Session(app_server.removeprefix("http://")) as reader:

@@ -148,6 +148,7 @@ def test_the_logits_and_the_greedy_text_are_the_programs(outside, family, name):
         assert found["bytes"].item() == pytest.approx(2 * LAYERS * HELD[name], rel=0.02) == counted
 
 
+@pytest.mark.slow
 def test_layers_may_keep_unlike_shares(home):
     found = load_file(home / "by-layer.safetensors")
     added = texts("snapkv")[0].shape[1] - LONG
@@ -157,6 +158,7 @@ def test_layers_may_keep_unlike_shares(home):
     assert found["written"].shape[1] == LONG + NEW
 
 
+@pytest.mark.slow
 def test_the_settings_matter_here(outside):
     """Else all methods would agree whatever the file does."""
     dense, others = outside("llama", "dense"), [outside("llama", name) for name in MADE if name != "dense"]
@@ -166,6 +168,7 @@ def test_the_settings_matter_here(outside):
     assert not any(same)
 
 
+@pytest.mark.slow
 def test_a_static_cache_is_refused_where_keys_are_dropped(outside):
     refused, fine = (outside(*pair)["static"] for pair in STATIC)
     assert refused == "Keys can be dropped from a DynamicCache only: choose no other KV cache." and fine == ""

@@ -110,6 +110,7 @@ def test_what_a_link_cannot_have_is_said(client):
 # --- the study --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_all_heads_are_listed_from_either_end_or_against_another_statistic(client):
     app = page(statistic="induction", finder=5)
     assert columns(app)["Induction score"] == ["50.0%", "40.0%", "30.0%", "20.0%", "10.0%"], "a link opens the study"
@@ -140,6 +141,7 @@ def test_names_are_asked_for_once_and_stand_on_map_card_and_tables(client):
     assert client.asked.count("names") == 1, "stored for the model, whatever the text"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [{}, {"loss_change": "change", "kl": "divergence"}], ids=["now", "earlier version"])
 def test_what_is_lost_without_heads_is_listed_and_painted(client, monkeypatch, names):
     def ablate(args: dict, text: str) -> Result:

@@ -78,6 +78,7 @@ def test_both_sides_are_described(launched):
     assert kernels["calls"].tolist() == [1, 5] * 6
 
 
+@pytest.mark.slow
 def test_who_wins_and_from_which_length(launched):
     numbers = launched.numbers
     speed = numbers["speedup"]
