@@ -11,12 +11,12 @@ from ..declaration.command import SMALLEST, Command, OfModel, Shape, seed
 # its parameters (`models_cache/demo/pretrain.json`).
 TRAINED_TOKEN, BUNDLED = 0.23, 5_770_496
 # How copies are trained, and what reads them.
-WAYS = ("lora", "focus", "full", "longformer", "performer", "routing_transformer")
+WAYS = ("lora", "dora", "focus", "full", "longformer", "performer", "routing_transformer")
 
 
 class Finetune(OfModel):
-    """Baselines trained on a domain: LoRA, full fine-tuning, Longformer, Performer, Routing Transformer, Focus' router;
-    resumes when stopped."""
+    """Baselines trained on a domain: LoRA, DoRA, full fine-tuning, Longformer, Performer, Routing Transformer, Focus'
+    router; resumes when stopped."""
 
     place = "training.finetune:finetune"
     page = "/train-a-router?evidence=ablations"
@@ -61,7 +61,7 @@ class Pretrain(Command):
     changes = True
     exclusive = True
 
-    corpus: str = field(help="a folder with one folder of texts per domain")
+    corpus: str = field(help="a folder with one folder of texts per domain, each with `train` and `valid` in it")
     output: str = field(help="file or folder to write")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
     family: str = field("llama", "model family: llama, llama_plain (queries and keys not normalised) or gpt2")
@@ -73,6 +73,13 @@ class Pretrain(Command):
     matrix_rate: float = field(0.01, "learning rate of the matrices")
     other_rate: float = field(0.005, "learning rate of all other parameters")
     vocabulary: int = field(4096, "number of tokens of the tokenizer that is trained first")
+    tokenizer: str = field("", "a tokenizer.json to read with in its place, such as that of Llama")
+    shares: list[float] | None = field(
+        None,
+        "share of the tokens of each domain, in the order of the folders' names (default: by their sizes; of the "
+        "bundled model's novels, Python and Wikipedia 0.8,0.1,0.1)",
+        low=0,
+    )
     layers: int | None = field(None, "number of layers (default: 6, of gpt2 4)", low=1, high=1024)
     width: int | None = field(None, "width of the model (default: 256, of gpt2 192)", low=8, high=1 << 16)
     heads: int | None = field(None, "query heads of a layer (default: 8, of gpt2 6)", low=1, high=1024)
@@ -101,10 +108,16 @@ class Pretrain(Command):
     def workload(cls, arguments: Mapping[str, Any], tokens: int, shape: Shape = SMALLEST) -> int:
         """The tokens of all steps, by how many more parameters the model has than the bundled one."""
         about = cls.defaults | dict(arguments)
+        tokens_read = about["steps"] * about["tokens_per_step"]
+        return round(TRAINED_TOKEN * tokens_read * cls.parameters(about) / BUNDLED)
+
+    @classmethod
+    def parameters(cls, arguments: Mapping[str, Any]) -> int:
+        """About how many parameters the model has."""
+        about = cls.defaults | dict(arguments)
         layers, width = about["layers"] or 6, about["width"] or 256
         of_layer = 4 * width * width + 3 * width * (about["intermediate"] or 3 * width)
-        parameters = layers * of_layer + about["vocabulary"] * width
-        return round(TRAINED_TOKEN * about["steps"] * about["tokens_per_step"] * parameters / BUNDLED)
+        return layers * of_layer + about["vocabulary"] * width
 
 
 # What Focal Attention prints of its training (sections 2.2 and 3.2); rates and sizes are in its tables 3 and 4.

@@ -21,6 +21,8 @@ SEEDS = 3
 # Units whose skewness has a smaller p-value get the bootstrap-t.
 SKEWED = 0.2
 DRAWS = 1999
+# Of the standard error: a draw that varies less has missed the units that differ, and holds rounding alone.
+ALIKE = 1e-3
 
 
 class Interval(NamedTuple):
@@ -52,7 +54,8 @@ def interval(values: ArrayLike, level: float = LEVEL, fewest: int = DOCUMENTS, s
     """Mean of one value per unit [n], with a t interval of n - 1 degrees, or a bootstrap-t where the units are skewed.
 
     For paired differences pass the differences. Fewer than `fewest` units give no interval: two or three values say
-    more as points. Errors: BadSetting for values that are not finite, a level outside 0 to 1.
+    more as points; nor do skewed units of which all but a few are alike. Errors: BadSetting for values that are not
+    finite, a level outside 0 to 1.
     """
     values = _vector(values)
     return ratio_interval(values, np.ones_like(values), level, fewest, seed)
@@ -81,7 +84,10 @@ def ratio_interval(
     if even and not _skewed(above):
         half = float(special.stdtrit(units - 1, (1 + level) / 2)) * error
         return Interval(mean, mean - half, mean + half, units, "t")
-    low, high = _studentised(above, below, level, seed)
+    quantiles = _studentised(above, below, level, seed)
+    if quantiles is None:
+        return Interval(mean, None, None, units)
+    low, high = quantiles
     return Interval(mean, mean - high * error, mean - low * error, units, "bootstrap-t")
 
 
@@ -215,18 +221,21 @@ def _skewed(values: np.ndarray) -> bool:
     return bool(stats.skewtest(values).pvalue < SKEWED)
 
 
-def _studentised(above: np.ndarray, below: np.ndarray, level: float, seed: int) -> tuple[float, float]:
-    """The quantiles of (resampled ratio - ratio) / its own standard error."""
-    units, mean = len(above), above.sum() / below.sum()
+def _studentised(above: np.ndarray, below: np.ndarray, level: float, seed: int) -> tuple[float, float] | None:
+    """The quantiles of (resampled ratio - ratio) / its own standard error. None where so few units differ that draws
+    without them, whose error is 0 or rounding, would be the quantiles."""
+    units, mean, error = len(above), above.sum() / below.sum(), _error(above, below)
+    if error == 0:
+        return 0.0, 0.0
     rows = np.random.default_rng(seed).integers(0, units, (DRAWS, units))
     tops, bottoms = above[rows], below[rows]
     with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = (tops.sum(1) / bottoms.sum(1) - mean) / _error(tops, bottoms)
-    drawn = drawn[np.isfinite(drawn)]
-    # All units alike: nothing varies.
-    if len(drawn) < DRAWS // 2:
-        return 0.0, 0.0
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+        errors = _error(tops, bottoms)
+        drawn = (tops.sum(1) / bottoms.sum(1) - mean) / errors
+    varied = np.isfinite(drawn) & (errors > ALIKE * error)
+    if np.mean(~varied) > (1 - level) / 2:
+        return None
+    low, high = np.quantile(drawn[varied], [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ..files import change
 from ..methods.base import Method
-from .mixture import END_OF_TEXT
+from .mixture import end_of
 from .recipe import Recipe
 
 FAMILIES = {
@@ -23,10 +23,11 @@ def export(model: PreTrainedModel, method: Method | None, work: Path, out: Path,
     change()
     model.bfloat16().save_pretrained(out)
     change()
+    tokenizer = Tokenizer.from_file(str(work / "tokens" / "tokenizer.json"))
     PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_file(str(work / "tokens" / "tokenizer.json")),
-        bos_token=END_OF_TEXT,
-        eos_token=END_OF_TEXT,
+        tokenizer_object=tokenizer,
+        bos_token=end_of(tokenizer),
+        eos_token=end_of(tokenizer),
         model_max_length=recipe.context,
     ).save_pretrained(out)
     addon: Any = method and method.addon()
@@ -62,6 +63,8 @@ def card(recipe: Recipe, about: dict, log: list[dict], numbers: dict, targets: s
         recipe=recipe,
         gain=gain,
         shape=shape,
+        tokenizer="a tokenizer" if about.get("given") else "byte-level BPE",
+        given=", not trained here" if about.get("given") else " trained on the same mixture",
         rows=_table(rows),
         curve=_table(curve),
         told=recipe.told(),

@@ -57,28 +57,30 @@ def finetune(
     also: Also | None = None,
     watch: Watch = lambda log: None,
     rank: int | None = None,
+    dora: bool = False,
 ) -> tuple["Model", FocusRouter, list[torch.Tensor], list[dict]]:
-    """Phase 2: train all parameters of a copy of the model in float32, or LoRA additions of this rank alone, and the
-    router `start` unless the plan reads hard; `model` and `start` stay as they are. Returns (the copy as a `Model`,
-    then as `train_router`).
+    """Phase 2: train all parameters of a copy of the model in float32, or LoRA (`dora`: DoRA) additions of this rank
+    alone, and the router `start` unless the plan reads hard; `model` and `start` stay as they are. Returns (the copy as
+    a `Model`, then as `train_router`).
     """
-    copied = copy_of(model) if rank is None else lora_copy(model, rank, plan.seed)
+    copied = copy_of(model) if rank is None else lora_copy(model, rank, plan.seed, dora)
     return copied, *Run(copied, start.variant(), train_ids, plan, checkpoint, also).train(progress, watch)
 
 
-def lora_copy(model: "Model", rank: int, seed: int = 0) -> "Model":
-    """The model with weights of its own in float32, frozen, and additions of this rank, which begin as nothing.
+def lora_copy(model: "Model", rank: int, seed: int = 0, dora: bool = False) -> "Model":
+    """The model with weights of its own in float32, frozen, and additions of this rank, which begin as nothing; with
+    `dora` the length of every column is trained apart from its direction (Liu et al. 2024, arXiv 2402.09353).
 
     Errors: BadSetting for a model whose attention has none of PROJECTIONS.
     """
     adapted = copy_of(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject(adapted.lm, rank)
+        inject(adapted.lm, rank, use_dora=dora)
     return adapted
 
 
-def inject(lm: nn.Module, rank: int, **more: Any) -> None:
+def inject(lm: nn.Module, rank: int, use_dora: bool = False, **more: Any) -> None:
     """Add LoRA to a transformers model, in place (Focus, tables 3 and 4): alpha is twice the rank, no dropout; queries,
     keys and values together where they are one projection, else queries and values."""
     names = {name.rpartition(".")[2] for name, _ in lm.named_modules()}
@@ -88,6 +90,7 @@ def inject(lm: nn.Module, rank: int, **more: Any) -> None:
         raise BadSetting(f"This model's attention has none of the projections {listed}: LoRA cannot be added to it.")
     one_for_all = projections == ("c_attn",)
     about: dict[str, Any] = {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": 0.0, "fan_in_fan_out": one_for_all}
+    about |= {"use_dora": use_dora}
     inject_adapter_in_model(LoraConfig(**about, target_modules=list(projections)), lm, **more)
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,11 @@ from ..errors import BadSetting, BadText
 from ..files import write_bytes, write_text, write_whole
 
 END_OF_TEXT = "<|endoftext|>"
+# What divides documents in a tokenizer of somebody else: the first that it has.
+ENDS = (END_OF_TEXT, "</s>", "<|end_of_text|>", "<eos>")
 SPLITS = ("train", "valid")
+# Tokens that a shard can tell apart.
+LARGEST = 1 << 16
 
 
 def keep_lines(text: str) -> str:
@@ -71,6 +75,25 @@ MIXTURE = (
 )
 
 
+def of_corpus(corpus: Path) -> tuple[Domain, ...]:
+    """MIXTURE where the folder of one of its domains is there; else a domain for every folder of texts, files as they
+    are, its share that of its training bytes (`resharing` gives another)."""
+    folders = [path for path in sorted(corpus.iterdir()) if path.is_dir() and split_in(path)]
+    if not folders or {domain.folder for domain in MIXTURE} & {path.name for path in folders}:
+        return MIXTURE
+    own = [Domain(path.name, 0.0, path.name, keep_lines) for path in folders]
+    sizes = [sum(path.stat().st_size for path in files(corpus, domain, "train")) for domain in own]
+    return tuple(replace(domain, share=size / sum(sizes)) for domain, size in zip(own, sizes, strict=True))
+
+
+def resharing(domains: tuple[Domain, ...], shares: list[float]) -> tuple[Domain, ...]:
+    """The domains with other shares of the training tokens, in their order. Errors: BadSetting."""
+    if len(shares) != len(domains) or min(shares) <= 0:
+        names = ", ".join(domain.name for domain in domains)
+        raise BadSetting(f"{len(shares)} shares were given: give a positive one for each of {names}.")
+    return tuple(replace(one, share=share / sum(shares)) for one, share in zip(domains, shares, strict=True))
+
+
 def split_in(folder: Path) -> bool:
     """Whether a folder holds texts for training, apart from others."""
     return (folder / "train").is_dir() or any(folder.glob("*.train.*"))
@@ -101,11 +124,11 @@ def documents(corpus: Path, domain: Domain, split: str) -> Iterator[str]:
         yield from map(domain.prepare, domain.split(text))
 
 
-def train_tokenizer(corpus: Path, vocabulary: int, characters: int) -> Tokenizer:
+def train_tokenizer(corpus: Path, mixture: tuple[Domain, ...], vocabulary: int, characters: int) -> Tokenizer:
     """Byte-level BPE over `characters` of training text, each domain with its share; id 0 is `<|endoftext|>`."""
 
     def sample() -> Iterator[str]:
-        for domain in MIXTURE:
+        for domain in mixture:
             texts = list(documents(corpus, domain, "train"))
             keep = min(1.0, characters * domain.share / sum(map(len, texts)))
             yield from (text[: max(1, round(keep * len(text)))] for text in texts)
@@ -123,11 +146,22 @@ def train_tokenizer(corpus: Path, vocabulary: int, characters: int) -> Tokenizer
 
 
 def known(path: Path) -> Tokenizer:
-    """A tokenizer that is there already; its id 0 must be `<|endoftext|>`."""
-    tokenizer = Tokenizer.from_file(str(path))
-    if tokenizer.token_to_id(END_OF_TEXT) != 0:
-        raise BadSetting(f"The tokenizer {path} has no {END_OF_TEXT} as its token 0, which divides the documents.")
+    """A tokenizer that is there already. Errors: BadSetting for one without ENDS, or with too many tokens."""
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:
+        # The library raises nothing narrower.
+        raise BadSetting(f"{path} is no tokenizer.json ({error}): name one.") from None
+    if end_of(tokenizer) is None:
+        raise BadSetting(f"The tokenizer {path} has none of {', '.join(ENDS)}, which divide the documents.")
+    if tokenizer.get_vocab_size() > LARGEST:
+        raise BadSetting(f"The tokenizer {path} has {tokenizer.get_vocab_size():,} tokens: at most {LARGEST:,} fit.")
     return tokenizer
+
+
+def end_of(tokenizer: Tokenizer) -> str | None:
+    """The token that divides documents."""
+    return next((token for token in ENDS if tokenizer.token_to_id(token) is not None), None)
 
 
 def build(
@@ -137,39 +171,49 @@ def build(
     characters: int = 24_000_000,
     seed: int = 0,
     tokenizer: Path | None = None,
+    shares: list[float] | None = None,
 ) -> dict:
     """Make (or reuse) `tokenizer.json`, the shards and `mixture.json` in `folder`; returns what mixture.json holds: per
-    domain and split shards (raw little-endian uint16), documents, tokens (one `<|endoftext|>` before each document)
-    and UTF-8 bytes of the prepared text (without it). Training documents are shuffled with `seed`. `tokenizer`: a
-    tokenizer.json to keep instead of training one, so that texts keep their tokens."""
+    domain and split shards (raw little-endian uint16), documents, tokens (the `end` token before each document) and
+    UTF-8 bytes of the prepared text (without it). Training documents are shuffled with `seed`. `tokenizer`: a
+    tokenizer.json to keep instead of training one, so that texts keep their tokens; `shares`: as of `resharing`."""
     described = folder / "mixture.json"
     if described.exists():
         return json.loads(described.read_text())
-    if not 257 <= vocabulary <= 65_536:
-        raise BadSetting(f"A byte-level vocabulary has 257 to 65,536 tokens (16-bit shards), not {vocabulary:,}.")
+    if not 257 <= vocabulary <= LARGEST:
+        raise BadSetting(f"A byte-level vocabulary has 257 to {LARGEST:,} tokens (16-bit shards), not {vocabulary:,}.")
     if not corpus.is_dir() or not any(corpus.iterdir()):
         raise BadSetting(f"The corpus folder {corpus} is missing or empty; it needs one folder per domain.")
-    for domain in MIXTURE:
+    mixture = of_corpus(corpus)
+    mixture = resharing(mixture, shares) if shares else mixture
+    for domain in mixture:
         for split in SPLITS:
             # Refuses what lacks before minutes of tokenising.
             files(corpus, domain, split)
     folder.mkdir(parents=True, exist_ok=True)
-    byte_pairs = known(tokenizer) if tokenizer else train_tokenizer(corpus, vocabulary, characters)
+    byte_pairs = known(tokenizer) if tokenizer else train_tokenizer(corpus, mixture, vocabulary, characters)
+    end = end_of(byte_pairs) or END_OF_TEXT
     with write_whole(folder / "tokenizer.json") as place:
         byte_pairs.save(str(place))
     domains: dict[str, dict] = {}
-    for domain in MIXTURE:
+    for domain in mixture:
         domains[domain.name] = {"share": domain.share}
         for split in SPLITS:
             texts = list(documents(corpus, domain, split))
             order = np.random.default_rng(seed).permutation(len(texts)) if split == "train" else range(len(texts))
-            rows = byte_pairs.encode_batch_fast([END_OF_TEXT + texts[i] for i in order])
+            rows = byte_pairs.encode_batch_fast([end + texts[i] for i in order], add_special_tokens=False)
             ids = np.concatenate([np.asarray(row.ids, "<u2") for row in rows])  # [T]
             shard = f"{domain.name}-{split}-000.bin"
             write_bytes(folder / shard, ids.tobytes())
             sizes = {"documents": len(texts), "tokens": len(ids), "bytes": sum(len(text.encode()) for text in texts)}
             domains[domain.name][split] = {"shards": [shard], **sizes}
-    about = {"vocabulary": byte_pairs.get_vocab_size(), "seed": seed, "domains": domains}
+    about = {
+        "vocabulary": byte_pairs.get_vocab_size(),
+        "seed": seed,
+        "end": byte_pairs.token_to_id(end),
+        "given": bool(tokenizer),
+        "domains": domains,
+    }
     write_text(described, json.dumps(about, indent=1))
     return about
 

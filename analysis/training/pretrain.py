@@ -37,11 +37,11 @@ BETAS = (0.9, 0.95)
 Parameters = dict[str, torch.nn.Parameter]
 
 
-def build_model(recipe: Recipe, vocabulary: int) -> transformers.PreTrainedModel:
+def build_model(recipe: Recipe, vocabulary: int, end: int = 0) -> transformers.PreTrainedModel:
     """A freshly initialised model: Qwen3 (Llama with per-head query-key norm), Llama or GPT-2; residual outputs start
-    at 0."""
+    at 0. `end`: the token that ends a text."""
     torch.manual_seed(recipe.seed)
-    shared: dict[str, Any] = {"vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 0}
+    shared: dict[str, Any] = {"vocab_size": vocabulary, "bos_token_id": end, "eos_token_id": end}
     shared["tie_word_embeddings"] = True
     if recipe.family == "gpt2":
         sizes: dict[str, Any] = {"n_positions": recipe.context, "n_embd": recipe.width, "n_layer": recipe.layers}
@@ -126,7 +126,7 @@ def train(
     `work/log.jsonl` is that of `take_steps`, with valid bits per byte of every domain on evenly spaced windows of the
     phase's length.
     """
-    model = build_model(recipe, about["vocabulary"])
+    model = build_model(recipe, about["vocabulary"], about.get("end", 0))
     torch.nn.Module.to(model, device)
     method = made_with(recipe, device)
     parameters = trained(model, method)

@@ -10,6 +10,7 @@ import streamlit as st
 
 from analysis.benchmarks import here
 from analysis.commands import request as requested
+from analysis.commands.training import Pretrain
 from analysis.declaration.command import Command
 from analysis.papers.beside import Key, beside, findings, made, measuring, printed
 from analysis.papers.ours import Beside, Job, Number, Reading, reading
@@ -18,6 +19,7 @@ from analysis.runs import Run
 from analysis.runs.brought import corpora
 from analysis.runs.stored import read_study
 from app import cached
+from app.papers.paper_words import size
 
 # Commands whose findings have a button: they take seconds.
 LIVE = ("pitfalls",)
@@ -52,7 +54,16 @@ def _extract(file: Path, changed: float) -> Extract | None:
     if study is None:
         return None
     found = {str(number): reading(number, study.numbers) for number in _numbers().get(file.stem, [])}
-    return Extract(study.numbers["protocol"], found)
+    return Extract(study.numbers["protocol"] | _trained(study.numbers), found)
+
+
+def _trained(numbers: dict[str, Any]) -> dict[str, list[int]]:
+    """`parameters`, from the smallest to the largest, of a study that trained models of its own from their first
+    step."""
+    if "training_tokens" not in numbers["protocol"]:
+        return {}
+    counts = {row["parameters"] for row in numbers["rows"] if "parameters" in row}
+    return {"parameters": sorted(counts or {Pretrain.parameters(numbers["recipe"])})}
 
 
 class Lookup:
@@ -118,6 +129,13 @@ class Lookup:
         names = dict.fromkeys(number.study for number in numbers)
         protocols = (self._protocol(name) if name else (self.run(beside.job) or {}).get("protocol") for name in names)
         return [protocol for protocol in protocols if protocol]
+
+    def sizes(self, beside: Beside, readings: list[Reading]) -> list[str]:
+        """How large that was which a row's numbers were measured on, each size once."""
+        card = cached.card(st.session_state["model"])
+        parameters = card.numbers["parameters"] if card else None
+        protocols = self.protocols(beside, [reading.number for reading in readings])
+        return [words for words in dict.fromkeys(size(protocol, parameters) for protocol in protocols) if words]
 
 
 def request_of(job: Job) -> Command | None:

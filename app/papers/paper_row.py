@@ -4,12 +4,11 @@ import streamlit as st
 
 from analysis.papers.beside import Finding, Key, beside, findings, maker, panels_of_studies, printed
 from analysis.papers.ours import ALIKE, Beside, Panel, Reading, commands, readings
-from analysis.papers.setting import MODEL
 from app import cached
 from app.papers import paper_words
 from app.papers.lookup import LIVE, Lookup, request_of
 from app.selection.menu import page_at
-from app.ui import foot, jobs, spelled, tables, widgets
+from app.ui import foot, jobs, tables, widgets
 
 FILES = {  # command -> what a button needs
     "study": "a folder of texts into models_cache/corpora",
@@ -36,7 +35,7 @@ def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
     if why := reference.cannot or reference.damaged:
         widgets.prose(f"{why} (Finding {reference.finding} below.)" if reference.finding else why, "note")
     _printed(key)
-    _here(key, ours, reference)
+    _here(key, ours, reference, lookup)
     panels = panels_of_studies()
     studies = dict.fromkeys(reading.number.study for reading in ours)
     others = [panels[name] for name in studies if name in panels and panels[name] != reference.panel]
@@ -62,12 +61,7 @@ def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
 
 def _badge(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> str:
     """The state, with what the number was measured on where the row was not."""
-    if state != ALIKE:
-        return state
-    differs = lookup.differences(key, ours)[0]
-    card = cached.card(st.session_state["model"])
-    parameters = f" ({spelled.parameters(card.numbers['parameters'])})" if card and differs == MODEL else ""
-    return f"{state}, {differs}{parameters}"
+    return f"{state}, {lookup.differences(key, ours)[0]}" if state == ALIKE else state
 
 
 def _printed(key: Key) -> None:
@@ -82,7 +76,7 @@ def _printed(key: Key) -> None:
     widgets.prose("; ".join(dict.fromkeys(cell.protocol for cell in cells)), "quiet")
 
 
-def _here(key: Key, ours: list[Reading], reference: Beside) -> None:
+def _here(key: Key, ours: list[Reading], reference: Beside, lookup: Lookup) -> None:
     if not ours:
         needs = f" It needs: {reference.needs}" if reference.needs else ""
         widgets.prose(f"Nothing of this row is measured here yet.{needs}", "more")
@@ -93,6 +87,7 @@ def _here(key: Key, ours: list[Reading], reference: Beside) -> None:
         "column": [reading.number.column for reading in ours],
     }
     tables.table(HERE, values, key="papers_here", identity=str(key), label="What is measured here")
+    widgets.prose(f"Measured on {'; '.join(lookup.sizes(reference, ours))}.", "quiet")
 
 
 def _sources(reference: Beside, lookup: Lookup) -> None:

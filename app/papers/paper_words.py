@@ -4,7 +4,8 @@ from typing import Any
 
 from analysis.claims import signed
 from analysis.papers.cells import Cell
-from analysis.papers.ours import ALIKE, CANNOT_HOLD, DAMAGED, MEASURED, NOT_MEASURED, RELATED, Reading
+from analysis.papers.ours import ALIKE, CANNOT_HOLD, DAMAGED, MEASURED, NOT_MEASURED, RELATED, SHAPES, Reading
+from app.ui import spelled
 from app.ui.charts import GROUPS, RANDOM
 
 SHORT = {  # what a reader calls a paper
@@ -85,6 +86,21 @@ def row_measured(readings: list[Reading]) -> str:
 
 def _first(words: list[str], most: int) -> str:
     return "; ".join(words[:most] + ([f"{len(words) - most} more"] if len(words) > most else []))
+
+
+def size(protocol: dict[str, Any], parameters: int | None) -> str:
+    """How large that was which numbers were measured on: parameters, of a model unless the study trained others; steps
+    and trainings, documents; of a timing its longest text and its device. `parameters`: of the model in use."""
+    if protocol["verb"].split(" ")[-1] in (*SHAPES, "gpu-check", "kernels"):
+        longest = protocol.get("tokens")
+        return ", ".join(filter(None, [longest and f"{longest:,} tokens", protocol.get("processor")]))
+    counts = protocol.get("parameters") or [parameters] * (parameters is not None)
+    ends = dict.fromkeys(spelled.parameters(count) for count in (*counts[:1], *counts[-1:]))
+    facts = [f"{' to '.join(ends)} parameters"] if ends else []
+    for name, unit in (("steps", "step"), ("seeds", "training"), ("units", str(protocol.get("unit", "")).rstrip("s"))):
+        if count := protocol.get(name):
+            facts.append(f"{count:,} {unit}{'s' * (count > 1)}")
+    return ", ".join(facts)
 
 
 def made(protocol: dict[str, Any]) -> str:

@@ -34,6 +34,7 @@ COLUMNS = {
     "state": tables.Column("state", wrap=True, help=cached.glossary("state of a printed row")),
     "printed": tables.Column("printed", wrap=True),
     "here": tables.Column("here", wrap=True),
+    "on": tables.Column("measured on", wrap=True),
 }
 # Printed row -> its state, and what is measured of it.
 States = dict[Key, tuple[str, list[Reading]]]
@@ -74,7 +75,7 @@ def overview(rows: States) -> None:
     plots.draw(drawn, {"paper": names, **sizes}, "Rows by paper", "papers_overview", "state of a printed row")
 
 
-def table(rows: States) -> Key:
+def table(rows: States, lookup: Lookup) -> Key:
     """The chosen paper's rows as a table; returns the one that is looked at."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         look: dict[str, Any] = {"format_func": paper_words.SHORT.get, "required": True}
@@ -96,11 +97,14 @@ def table(rows: States) -> Key:
         if key := painted.picked("papers_rows", listed):
             state.choose(st.session_state, paper_row=of_paper.index(key))
 
+    # The first of what each says: parameters, or the tokens of a timing. Beside the row stands all.
+    sizes = {key: lookup.sizes(beside()[key], rows[key][1]) for key in listed}
     values = {
         "table": [key[1] for key in listed],
         "row": [key[2] for key in listed],
         "printed": [paper_words.row_printed(printed()[key]) for key in listed],
         "here": [paper_words.row_measured(rows[key][1]) for key in listed],
+        "on": ["; ".join(dict.fromkeys(size.partition(", ")[0] for size in sizes[key])) for key in listed],
         "state": [rows[key][0] for key in listed],
     }
     look = {"identity": f"{paper}.{wanted}.{len(listed)}", "selected": listed.index(looked_at), "on_row": picked}
@@ -117,7 +121,7 @@ def show() -> None:
         widgets.prose(f"{st.session_state['model']} was never loaded here: nothing of it is looked up yet.", "note")
     picture, card = screen.picture_and_card("papers", 0.7)
     with picture:
-        looked_at = table(rows)
+        looked_at = table(rows, lookup)
     with card, widgets.guarded():
         paper_row.show(looked_at, *rows[looked_at], lookup)
     title = "Eleven findings about the papers"

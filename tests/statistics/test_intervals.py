@@ -33,12 +33,12 @@ def test_an_interval_by_hand():
     assert interval([1.0, 2.0, 3.0, 4.0])[1:] == (None, None, 4, "none"), "four points are shown as points"
     assert interval([2.0] * 6)[:3] == (2.0, 2.0, 2.0) and interval([]).mean is None
     assert interval(np.arange(7), fewest=BLOCKS).low is None and interval(np.arange(8), fewest=BLOCKS).low is not None
-    assert interval([0.0] * 14 + [1.0, 9.0]).method == "bootstrap-t", "skewed units"
+    assert interval([0.0] * 12 + [1.0, 2.0, 4.0, 9.0]).method == "bootstrap-t", "skewed units"
 
 
 def test_a_ratio_is_of_sums_with_a_studentised_interval():
-    result = ratio_interval([2.0, 4.0, 6.0, 8.0, 11.0], [1.0, 2.0, 3.0, 4.0, 5.0])
-    assert result.mean == 31 / 15 and result.method == "bootstrap-t" and result.low <= result.mean <= result.high
+    result = ratio_interval([2.25, 4.0, 6.25, 8.125, 11.0], [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert result.mean == 31.625 / 15 and result.method == "bootstrap-t" and result.low <= result.mean <= result.high
     assert ratio_interval([1.0] * 5, [0.0] * 5).mean is None
     result, points = over_units([1.0, 2.0, 3.0, 6.0], [0, 0, 1, 1], below=[1.0, 1.0, 2.0, 4.0])
     assert result.mean == 12 / 8 and result.low is None and points.tolist() == [1.5, 1.5]
@@ -134,3 +134,20 @@ def test_a_p_value_goes_with_its_interval():
     assert p_of(Interval(1.0, 0.0, 2.0, 40, "crossed t")) == pytest.approx(0.05)
     assert p_of(Interval(2.0, 1.0, 3.0, 40, "crossed t")) > p_of(Interval(2.0, 1.0, 3.0, 40, "t")), "few degrees"
     assert p_of(interval([1.0, 2.0])) is None and p_of(interval([2.0] * 6)) == 0
+
+
+@pytest.mark.parametrize("differ, known", [(1, False), (2, False), (12, True)])
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_few_units_that_differ_give_no_interval_whatever_the_rounding(differ, known, noise):
+    """Prompts that fit what a method reads whole differ from dense attention by rounding alone: their sign and size are
+    the machine's, and 95% of nothing else."""
+    values = np.random.default_rng(1).normal(0, noise, 100) if noise else np.zeros(100)
+    values[:differ] += np.geomspace(0.5, 5.0, differ)
+    found = interval(values)
+    assert found.mean == pytest.approx(values.mean())
+    assert (found.low is not None) is known
+    if known:
+        clean = interval(np.where(np.arange(100) < differ, values, 0.0))
+        assert (found.low, found.high) == pytest.approx((clean.low, clean.high), rel=1e-3)
+    else:
+        assert found.state == "100 units, too few for an interval"

@@ -61,20 +61,23 @@ def test_parameter_counts_are_the_papers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox"])
-def test_lora_begins_as_nothing_and_learns_alone(family, tmp_path):
+@pytest.mark.parametrize("family, dora", [("llama", False), ("gpt2", False), ("gpt_neox", False), ("llama", True)])
+def test_lora_begins_as_nothing_and_learns_alone(family, dora, tmp_path):
     model, ids = load_model(tiny(family)), token_ids(1, 24)
-    before, adapted_copy = state(model), lora_copy(model, 2)
+    before, adapted_copy = state(model), lora_copy(model, 2, dora=dora)
     with torch.no_grad():
-        assert torch.equal(adapted_copy.lm(ids).logits, model.lm(ids).logits)
+        torch.testing.assert_close(adapted_copy.lm(ids).logits, model.lm(ids).logits, rtol=0, atol=1e-5 * dora)
     plan = replace(SECOND, reading="alone", steps=20, base_rate=1e-1, check_windows=0)
     # One sequence, to be learned by heart.
-    adapted, *_ = finetune(model, start(), IDS[:33], plan, tmp_path / "c", rank=2)
+    adapted, *_ = finetune(model, start(), IDS[:33], plan, tmp_path / "c", rank=2, dora=dora)
     learned = torch.as_tensor(IDS[:32])[None]
     assert token_losses(adapted, learned).mean() < token_losses(model, learned).mean() - 0.05
     at_first = dict(adapted_copy.lm.named_parameters())
     moved = {name for name, p in adapted.lm.named_parameters() if not torch.equal(p, at_first[name])}
     assert moved == {name for name in at_first if "lora_" in name}, "every addition, and nothing else"
+    lengths = {name: p.numel() for name, p in at_first.items() if "magnitude" in name}
+    # Of DoRA a length for each output of queries and values, in every layer.
+    assert sum(lengths.values()) == (dora and sum(p.numel() // 2 for name, p in at_first.items() if "lora_B" in name))
     assert trainable(adapted_copy.lm) == sum(at_first[name].numel() for name in moved) and same(before, model)
     with pytest.raises(BadSetting, match="none of the projections"):
         lora_copy(replace(model, lm=torch.nn.Linear(2, 2)), 2)
@@ -119,7 +122,10 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
     ask(lambda fraction, stage: stages.append(stage))
     assert not any(stage.startswith(("LoRA", "Focus")) for stage in stages), "what is trained is kept"
     stored = json.loads((tmp_path / "b.json").read_text(), parse_constant=pytest.fail)
-    lines = ["LoRA r=4", "LoRA r=16", *(f"Focus K={k}, {read}" for k in (4, 2) for read in READ.values())]
+    lines = [
+        *(f"{name} r={rank}" for name in ("LoRA", "DoRA") for rank in (4, 16)),
+        *(f"Focus K={k}, {read}" for k in (4, 2) for read in READ.values()),
+    ]
     assert "--rates 0.001,0.01" in stored["protocol"]["command"]
     rows = {(row["line"], row["rate"]): row for row in stored["rows"]}
     readers = [f"{title}, fine-tuned" for title in READERS.values()]
@@ -155,14 +161,21 @@ def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
     with pytest.raises(BadSetting, match="a folder for each of hellaswag, arc_easy"):
         tune(method="lora", benchmarks=True)
     benchmark_files(tmp_path / "none")
-    tune(method="lora,full,longformer", keep=True, benchmarks=True)
+    tune(method="lora,dora,full,longformer", keep=True, benchmarks=True)
     stored = {row["line"]: row for row in json.loads((tmp_path / "b.json").read_text())["rows"]}
     about = {}
     for folder in (tmp_path / "cache" / "finetuned").iterdir():
         told = json.loads((folder / "about.json").read_text())
         about[told["way"]] = told["read_by"], load_model(f"finetuned/{folder.name}")
-        assert (folder / "adapter_model.safetensors").exists() == told["way"].startswith("LoRA")
-    assert set(about) == {"LoRA r=4", "LoRA r=16", "full fine-tuning", "Longformer, fine-tuned"}
+        assert (folder / "adapter_model.safetensors").exists() == ("RA r=" in told["way"])
+    assert set(about) == {
+        "LoRA r=4",
+        "LoRA r=16",
+        "DoRA r=4",
+        "DoRA r=16",
+        "full fine-tuning",
+        "Longformer, fine-tuned",
+    }
     assert [reads for reads, _ in about.values()].count("longformer") == 1
     for way, (_, model) in about.items():
         assert stored[way]["new"] != 0 and model.num_layers == LAYERS

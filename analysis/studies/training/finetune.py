@@ -1,4 +1,4 @@
-"""Training baselines: LoRA, full fine-tuning, other methods and Focus' router on a domain (Focus, tables 1, 3)."""
+"""Training baselines: LoRA, DoRA, full tuning, other methods and Focus' router on a domain (Focus, tables 1, 3)."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from ..stored.trained import first_losses, plain
 from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
 from .finetune_rows import panels, reporting, row_of, sentence
 from .finetune_tasks import benchmarks, questions
-from .finetune_ways import RANKS, READ, READERS, Baselines, Way
+from .finetune_ways import ADAPTERS, RANKS, READ, READERS, Baselines, Way
 
 # The papers' three, and what a small model needs.
 RATES = (1e-5, 5e-5, 1e-4, 1e-3)
@@ -42,9 +42,9 @@ class Baseline(Seeds, Windows):
     """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
     on the generated tasks, paired with the base.
 
-    LoRA has ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with Longformer,
-    Performer or Routing Transformer is also measured as it was pretrained. With `keep` every copy stays as a model.
-    With `benchmarks` every copy is asked those of the paper's tables whose files are in models_cache/benchmarks.
+    LoRA and DoRA have ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with
+    Longformer, Performer or Routing Transformer is also measured as it was pretrained. With `keep` every copy stays as
+    a model. With `benchmarks` every copy is asked those of the tables whose files are in models_cache/benchmarks.
     `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
     `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
     `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base."""
@@ -165,7 +165,7 @@ class Baseline(Seeds, Windows):
 
 
 def _sizes(kind: str, groups: int) -> list[int | None]:
-    sizes: dict[str, list] = {"lora": list(RANKS), "focus": list(dict.fromkeys((groups, 2)))}
+    sizes: dict[str, list] = {**dict.fromkeys(ADAPTERS, list(RANKS)), "focus": list(dict.fromkeys((groups, 2)))}
     return sizes.get(kind, [None])
 
 

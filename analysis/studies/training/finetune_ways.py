@@ -29,6 +29,8 @@ from ..text.held_out import ids_hash, storing
 from .finetune_tasks import answers, scored
 
 RANKS = (4, 16)
+# Additions of low rank in the place of all weights.
+ADAPTERS = {"lora": "LoRA", "dora": "DoRA"}
 READ = {"trained": "hard groups", "trained, soft": "soft gate"}
 # Read in the place of attention.
 READERS = {"longformer": "Longformer", "performer": "Performer", "routing_transformer": "Routing Transformer"}
@@ -47,7 +49,9 @@ class Way:
         """Its name without the rate."""
         if self.kind in READERS:
             return f"{READERS[self.kind]}, fine-tuned"
-        return {"lora": f"LoRA r={self.size}", "focus": f"Focus K={self.size}", "full": "full fine-tuning"}[self.kind]
+        if self.kind in ADAPTERS:
+            return f"{ADAPTERS[self.kind]} r={self.size}"
+        return {"focus": f"Focus K={self.size}", "full": "full fine-tuning"}[self.kind]
 
     @property
     def name(self) -> str:
@@ -110,14 +114,14 @@ class Baselines(PhaseTrainer):
         return {"parameters": router.size, "reads": reads}
 
     def _copy(self, way: Way, name: str, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
-        """A copy of the model, with LoRA or whole."""
+        """A copy of the model, with LoRA, DoRA or whole."""
         # The copy learns under full attention, so that LoRA and all weights are compared without groups.
-        rank = way.size if way.kind == "lora" else None
+        rank, dora = way.size if way.kind in ADAPTERS else None, way.kind == "dora"
         place, report = doing / "training.checkpoint", self.within(name, TRAINED).progress
-        tuned = finetune(self.lm, start, self.ids, plan, place, report, rank=rank)[0]
+        tuned = finetune(self.lm, start, self.ids, plan, place, report, rank=rank, dora=dora)[0]
         parameters = sum(p.numel() for p in tuned.lm.parameters())
         if rank is not None:
-            parameters = trainable(lora_copy(self.lm, rank).lm)
+            parameters = trainable(lora_copy(self.lm, rank, dora=dora).lm)
         self._keep(tuned, way, asdict(plan))
         return {"parameters": parameters, "reads": {"dense": self._read(tuned, METHODS["dense"](), TRAINED, name)}}
 

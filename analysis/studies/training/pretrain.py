@@ -16,7 +16,7 @@ from ...methods.base import Method
 from ...seam.attention import apply
 from ...training.bundle import card, export
 from ...training.checkpoints import LOG, lines, one_training, read_log
-from ...training.mixture import build, read_shards
+from ...training.mixture import build, known, read_shards
 from ...training.pretrain import train
 from ...training.recipe import Recipe
 from ...training.yardsticks import bits_by_domain, context_gain
@@ -57,8 +57,11 @@ def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
     work = Path(request.work or f"{path}.work")
     with one_training(path, work):
         context.progress(0.0, "tokenising the corpus")
-        about = build(Path(request.corpus), work / "tokens", vocabulary=request.vocabulary, seed=request.seed)
-        if about["vocabulary"] > request.vocabulary or about["seed"] != request.seed:
+        tokenizer = Path(request.tokenizer) if request.tokenizer else None
+        wanted: dict[str, Any] = {name: getattr(request, name) for name in ("vocabulary", "seed", "shares")}
+        about = build(Path(request.corpus), work / "tokens", tokenizer=tokenizer, **wanted)
+        most = known(tokenizer).get_vocab_size() if tokenizer else request.vocabulary
+        if about["vocabulary"] > most or about["seed"] != request.seed:
             raise BadSetting(f"{work} holds shards of another vocabulary or seed; choose another work folder.")
         shards = {split: read_shards(work / "tokens", about, split) for split in ("train", "valid")}
         model, method = train(recipe, shards["train"], shards["valid"], about, work, device, report=context.progress)

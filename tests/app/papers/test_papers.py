@@ -11,10 +11,12 @@ from analysis.papers.ours import CANNOT_HOLD, DAMAGED, NOT_MEASURED, STATES
 from analysis.runs.stored import study_folders
 from app import cached
 from app.papers import lookup
+from app.ui import spelled
 from tests.made.in_process import figures, markup, opened, part
 from tests.made.training import put_studies
 
 VIEW = "papers"
+COLUMNS = ("table", "row", "here", "measured on")
 STUDIES = Path(__file__).parents[3] / "models_cache" / "demo" / "studies"
 K4 = json.loads((STUDIES / "top-k4-top2-printed.json").read_text())
 FIRST_OF_SEVEN = [key for key in printed() if key[0] == "focus"].index(
@@ -78,6 +80,23 @@ def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(mad
         "how that router is trained"
     )
     assert "study top --corpus DIR --router k4-top2-printed" in steps[1]
+
+
+def test_every_row_with_a_number_says_how_large_that_was_which_it_was_measured_on(made):
+    """In the table and beside the row: of a study that trained models of its own theirs, not those of the model."""
+    names = {"top-k4-top2-printed", "focal-temperatures", "focal-scaling", "pretraining", "gpu-check", "dominance"}
+    put_studies(made.store, **{name: json.loads((STUDIES / f"{name}.json").read_text()) for name in names})
+    shown = {}
+    for paper in ("focus", "focal_attention"):
+        table = rows(opened(VIEW, paper=paper))
+        for name, row, here, on in zip(*(table[column] for column in COLUMNS), strict=True):
+            assert (here == "–") == (on in ("", "–")), (name, row)
+            shown[paper, name, row] = on
+    assert shown["focal_attention", "figure 8a", "best of 0.3 to 0.6"] == "1.38 M parameters"
+    own = f"{spelled.parameters(cached.card('demo').numbers['parameters'])} parameters"
+    assert shown["focus", "table 7", "GPT-2 124M, top-k=1 (argmax)"] == own
+    assert "1,048,576 tokens" in shown.values()
+    assert f"Measured on {own}, 64 documents" in markup(opened(VIEW, paper_row=FIRST_OF_SEVEN))
 
 
 def test_a_row_that_cannot_hold_says_why_and_names_the_finding(made):

@@ -89,6 +89,46 @@ def test_shards_hold_the_documents_and_their_sizes(corpus, data):
     assert "\n    return " in tokenizer.decode(tokens_of[0]["python"].tolist())
 
 
+@pytest.fixture
+def others(tmp_path):
+    """A corpus of two folders of somebody's own, the second with three times the text."""
+    for name, times in (("code", 1), ("web", 3)):
+        for split in mixture.SPLITS:
+            (tmp_path / "own" / name / split).mkdir(parents=True)
+            (tmp_path / "own" / name / split / "a.txt").write_text(f"{split} {name} " * 400 * times)
+    return tmp_path / "own"
+
+
+def test_other_folders_are_domains_and_another_tokenizer_is_taken_as_it_is(others, tmp_path):
+    """That of Llama divides documents by `</s>`, which is not its token 0."""
+    one = mixture.train_tokenizer(others, mixture.of_corpus(others), 300, 5000)
+    made = json.loads(one.to_str())
+    written = (
+        json.dumps(made)
+        .replace(mixture.END_OF_TEXT, "</s>")
+        .replace('"</s>": 0', '"</s>": 65')
+        .replace(f'"{one.id_to_token(65)}": 65', f'"{one.id_to_token(65)}": 0')
+    )
+    written = json.loads(written)
+    written["added_tokens"][0]["id"] = 65
+    (tmp_path / "theirs.json").write_text(json.dumps(written))
+    about = mixture.build(others, tmp_path / "t", tokenizer=tmp_path / "theirs.json")
+    assert about["end"] == 65 and about["given"] and list(about["domains"]) == ["code", "web"]
+    shares = {name: part["share"] for name, part in about["domains"].items()}
+    assert shares["web"] == pytest.approx(30 / 41) and sum(shares.values()) == pytest.approx(1)
+    tokens = mixture.read_shards(tmp_path / "t", about, "train")
+    assert all(ids[0] == 65 and (ids == 65).sum() == 1 for ids in tokens.values())
+    config = build_model(TINY, about["vocabulary"], about["end"]).config
+    assert config.eos_token_id == config.bos_token_id == 65
+    even = mixture.build(others, tmp_path / "e", 300, 5000, shares=[1.0, 1.0])
+    assert [part["share"] for part in even["domains"].values()] == [0.5, 0.5] and not even["given"]
+    with pytest.raises(BadSetting, match="code, web"):
+        mixture.build(others, tmp_path / "u", 300, shares=[1.0])
+    (tmp_path / "no.json").write_text("{}")
+    with pytest.raises(BadSetting, match=r"no tokenizer\.json"):
+        mixture.build(others, tmp_path / "u", tokenizer=tmp_path / "no.json")
+
+
 def test_the_plan_keeps_the_shares_and_reads_nothing_twice_within_an_epoch():
     recipe = Recipe(steps=100, warm_up=5, context=64, tokens_per_step=128)
     tokens, shares = {"a": 200 * 64 + 1, "b": 15 * 64 + 1}, {"a": 0.8, "b": 0.2}
