@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.declaration.command import Command
 from analysis.errors import AnalysisError
 from analysis.limits import limits
-from analysis.runs.price import LIVE, together
+from analysis.runs.price import LIVE, Price, together
 from app import cached
 from app.quality.steps import Found, Subject
 from app.selection.decide import EQUAL_SHARES
@@ -48,24 +48,35 @@ def steps(subject: Subject, requests: list[Command]) -> None:
         st.button(label, key="quality_ahead", icon=":material/play_arrow:", **look)
 
 
+def timed(request: Command, tokens: int, price: Price | None = None) -> bool:
+    """Times the method in front at the slider without a click, where that is quick; whether it does."""
+    due = cached.due(request, tokens, price)
+    if request in st.session_state.setdefault(FAILED, []) or not limits().allows(request.verb):
+        return False
+    if due.over or due.refused or due.price.seconds > LIVE:
+        return False
+    _go_on([request], "Timing it against dense")
+    return True
+
+
 def _about(subject: Subject) -> tuple[str, str]:
     return subject.saves, str(subject.about)
 
 
 @st.fragment(run_every=1.5)
-def _go_on(requests: list[Command]) -> None:
+def _go_on(requests: list[Command], doing: str = "") -> None:
     """Submits the next step when the one before is done, and then has the page drawn anew."""
-    running = st.session_state.get(RUNNING)
+    running, doing = st.session_state.get(RUNNING), doing or f"Computing {len(requests):,} more steps"
     # Where the queue is full, the next look tries again.
     with suppress(AnalysisError):
         if running is not None:
             job = cached.jobs().watch(running[0])
             if job.state in jobs.WAITING:
-                st.caption(f"Computing {len(requests):,} more steps, {job.fraction:.0%} of the next one.")
+                st.caption(f"{doing}, {job.fraction:.0%} of the next one.")
                 return
             st.session_state[RUNNING] = None
             if job.state != "done":
                 st.session_state[FAILED].append(running[1])
             st.rerun()
         st.session_state[RUNNING] = cached.jobs().submit(requests[0]), requests[0]
-        st.caption(f"Computing {len(requests):,} more steps.")
+        st.caption(f"{doing}.")

@@ -98,7 +98,7 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
         return
     searched = search.request(subject, choices, tokens)
     with beside:
-        _beside(step, lead.choice, subject, card)
+        _beside(step, lead.choice, subject, card, settled=not any(one.missing for one in found))
         if searched[0] is not None:
             search.button(searched[0])
         if not subject.instead:
@@ -193,7 +193,7 @@ def _answer(step: Step | None, lead: Found | None, subject: Subject) -> None:
     answer(f"{cut}: {step.change.bracketed}", hint, scope=subject.where)
 
 
-def _beside(step: Step, choice: Asked, subject: Subject, card: dict) -> None:
+def _beside(step: Step, choice: Asked, subject: Subject, card: dict, settled: bool) -> None:
     """In the card: whether the quality of the method in front holds, and what is known of its speed."""
     limit, high = st.session_state["quality_lose"] / 100, step.change.high
     holds = "Quality does not hold."
@@ -202,7 +202,7 @@ def _beside(step: Step, choice: Asked, subject: Subject, card: dict) -> None:
     timed = timing.measured(step.asked, subject.size, speed_requests.launches() if choice.router else [])
     widgets.prose(f"{holds} {timing.verdict(step.asked, timed)}", "more")
     if not timed:
-        timing.button(step.asked, card, subject.size)
+        timing.offer(step.asked, card, subject.size, settled)
 
 
 def _drawers(shown: Sequence[Step], step: Step, searched: tuple) -> None:

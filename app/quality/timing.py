@@ -8,6 +8,7 @@ import streamlit as st
 from analysis.commands.speed import Launch, TimeMethod
 from analysis.runs import Run
 from app import cached
+from app.quality import ahead
 from app.quality.asked import Asked
 from app.speed import speed_requests
 from app.ui import jobs
@@ -89,17 +90,23 @@ def can_launch(choice: Asked) -> bool:
     return bool(choice.router) and LAUNCHED <= set(choice.settings) and set(choice.changed) <= LAUNCHED
 
 
-def button(choice: Asked, card: dict, size: int) -> None:
-    """Times dense and sparse inference with these settings, as a job, where a kernel could be timed and was not yet."""
+def offer(choice: Asked, card: dict, size: int, settled: bool) -> None:
+    """Where a kernel could be timed with these settings and was not yet: dense and sparse inference in turns. What is
+    quick is timed without a click once the curves are `settled`, else there is its button."""
+    price, tokens = None, size
     if can_launch(choice):
         # The prompt leaves room for the answer.
         context = card["max_positions"]
         chosen, settings = st.session_state, {name: choice.settings[name] for name in LAUNCHED}
         length = max(2, min(size, context - NEW))
         about = {"model": chosen["model"], "text": chosen["text"], "router": choice.router}
-        request = cached.request(Launch, **about, **settings, new_tokens=NEW, length=length, repeats=ROUNDS)
-        if cached.store().find(request) is None:
-            price = speed_requests.launch_price(request, card, request.length or size)
-            jobs.run_button("Time it", request, f"quality_launch_{choice.name}", price=price)
-    elif choice.about["kernels"] and cached.store().find(time_request(choice)) is None:
-        jobs.run_button("Time it", time_request(choice), f"quality_launch_{choice.name}", tokens=size)
+        request: Launch | TimeMethod = cached.request(
+            Launch, **about, **settings, new_tokens=NEW, length=length, repeats=ROUNDS
+        )
+        price = speed_requests.launch_price(request, card, length)
+    elif choice.about["kernels"]:
+        request = time_request(choice)
+    else:
+        return
+    if cached.store().find(request) is None and not (settled and ahead.timed(request, tokens, price)):
+        jobs.run_button("Time it", request, f"quality_launch_{choice.name}", tokens=tokens, price=price)

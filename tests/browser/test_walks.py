@@ -278,10 +278,13 @@ def test_a_minute_with_a_long_story(app_server, page, folder):
     verdict = page.locator(".fs-more", has_text="Speed unknown")
     expect(verdict).to_be_visible(timeout=PATIENCE)
     settle(page)
-    page.get_by_role("button", name="Time it").click()
-    expect(page.get_by_text("Done: Dense and sparse runs")).to_be_visible(timeout=JOB)
+    # What is quick is timed without a click.
+    button = page.get_by_role("button", name="Time it")
+    expect(button.or_(page.get_by_text("Timing it against dense")).first).to_be_visible(timeout=JOB)
+    if button.is_visible():
+        button.click()
+    expect(verdict).to_have_count(0, timeout=JOB)
     settle(page)
-    expect(verdict).to_have_count(0)
     page.get_by_role("button", name="Share", exact=True).click()
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_role("button", name="Link copied")).to_be_visible(timeout=PATIENCE)

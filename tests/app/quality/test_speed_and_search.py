@@ -8,6 +8,7 @@ import pytest
 from analysis.declaration.undeclared import Undeclared
 from analysis.places import CACHE
 from analysis.runs import Result
+from analysis.runs.price import Price
 from analysis.runs.stored import StoredStudy
 from analysis.studies.stored.panels import columns as study_columns
 from app import cached
@@ -50,6 +51,25 @@ def test_a_timed_method_says_its_speed_and_one_without_a_kernel_that_it_has_none
     assert client.job.verb == "launch" and client.job.args == about | timed
     client.done("launch", client.job.args)
     assert "the prompt 0.80 times dense" in markup(page(**link, quality_paint="focus"))
+
+
+@pytest.mark.parametrize("seconds, unasked", [(3, True), (60, False)])
+def test_what_is_quick_is_timed_as_the_slider_moves(client, page, monkeypatch, seconds, unasked):
+    """Without a click once the curves are there, so that speed follows the slider as quality does."""
+    price = Price(seconds, seconds / 2, 2.0 * seconds, None, 0)
+    usual = cached.predicted
+    monkeypatch.setattr(cached, "predicted", lambda *at: price if at[1].verb == "time-method" else usual(*at))
+    app = page(quality="quick~keys-64")
+    assert ("quality_launch_quick" in keys(app)) is not unasked
+    if unasked:
+        spec = {"name": "quick", "settings": {"keys": 64}}
+        assert client.job.verb == "time-method" and client.job.args["method"] == spec
+        client.done("time-method", client.job.args)
+        client.states[client.job.id] = client.job.__class__(**vars(client.job) | {"state": "done"})
+        app.run()
+        assert "later tokens 1.14 times dense speed." in markup(app) and "quality_launch_quick" not in keys(app)
+        page(quality="quick~keys-80")
+        assert client.job.args["method"]["settings"] == {"keys": 80}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from analysis import places
 from analysis.files import read_json
 from analysis.models import load_model
 from analysis.seam import reference, vocabulary
+from analysis.statistics import reader
 from analysis.studies.stored import measured
 from lab.speed.memory_growth import WORK, MemoryGrowth
 from tests.made.tiny import GROUPED
@@ -23,15 +24,21 @@ BLOCK = 1 << 20
 
 
 class Largest(TorchDispatchMode):
-    """Bytes of the largest tensor that is made inside."""
+    """Bytes of the largest tensor that is made inside, and the shapes of those with two axes of `length` or more."""
 
     bytes = 0
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length, self.square = length, set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         made = out if isinstance(out, tuple | list) else [out]
         sizes = [x.untyped_storage().nbytes() for x in made if isinstance(x, torch.Tensor)]
         self.bytes = max(self.bytes, *sizes, 0)
+        shapes = [tuple(x.shape) for x in made if isinstance(x, torch.Tensor)]
+        self.square |= {shape for shape in shapes if sum(axis >= self.length for axis in shape) > 1}
         return out
 
 
@@ -50,11 +57,23 @@ def test_nothing_grows_with_the_vocabulary_or_the_square(what, wide, monkeypatch
     monkeypatch.setattr(measured, "BLOCK", 64)
     ids, largest = np.random.default_rng(0).integers(3, WORDS, 2 * SHORT), {}
     for length in (SHORT, 2 * SHORT):
-        with Largest() as made:
+        with Largest(length) as made:
             WORK[what](wide, ids[:length])
         largest[length] = made.bytes
+    # Of the longer text, which no block holds whole, however small beside the rest: [T, T] of bools too.
+    assert not made.square
     assert largest[2 * SHORT] < 4 * 2 * SHORT * WORDS / 4, "logits in one piece"
     assert largest[2 * SHORT] <= 2.1 * largest[SHORT], "something grows faster than the text"
+
+
+def test_heads_are_read_in_blocks_on_a_gpu_too(wide, monkeypatch):
+    """Torch's way in the place of the compiled one, on the processor."""
+    monkeypatch.setattr(reader, "accelerated", lambda tensor: True)
+    monkeypatch.setattr(reader, "GPU_BYTES", BLOCK)
+    ids = np.random.default_rng(0).integers(3, WORDS, 2 * SHORT)
+    with Largest(len(ids)) as made:
+        WORK["statistics"](wide, ids)
+    assert not made.square and made.bytes < 8 * BLOCK
 
 
 def test_the_stored_numbers_hold_what_they_promise():
