@@ -18,7 +18,7 @@ from .models import RANDOM, count_parameters, refuse_family
 from .places import CACHE, explained
 from .runs.price import spell_bytes
 from .runs.run import no_model
-from .seam.layers import causal_class, draw_weights
+from .seam.layers import causal_class, draw_weights, empty_model
 
 KIND = torch.bfloat16
 # Bytes of one file of weights, and of main memory that writing it takes.
@@ -70,8 +70,7 @@ def make_shape(
         refuse_family(family_config)
         if layers is not None and counted is not None:
             _cut(text, counted, layers)
-        with torch.device("meta"):
-            lm = AutoModelForCausalLM.from_config(family_config, dtype=KIND)
+        lm = empty_model(family_config, dtype=KIND)
     lm.tie_weights()
     sizes = [p.numel() * p.element_size() for p in lm.parameters()]
     parameters = count_parameters(lm)

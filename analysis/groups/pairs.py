@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 
 from ..answer import doc, frame, record
 from ..errors import BadSetting
+from ..kernels.far import in_bands
 
 
 @record
@@ -82,8 +83,6 @@ class FarShares:
     def count(self, layer: int, rows: Tensor, mass: Tensor, far: Tensor, same_group: list[Tensor]) -> None:
         """rows int [n] in the window; mass [n, t] of keys skip_first.. and `far` bool [n, t], which of them are; same:
         per arm, bool [n, t], far pairs of one group."""
-        # numba is loaded when it is first needed
-        from ..kernels.far import in_bands
 
         # The largest distance in this block.
         reach = int(rows.max()) - self.skip_first

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import re
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from ..errors import BadModel, BadSetting, TooLarge
 from ..places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
-from ..seam.layers import attention_modules, causal_class, kinds, shape_of, stock_attention
+from ..seam.layers import attention_modules, causal_class, empty_model, kinds, shape_of, stock_attention
+from ..seam.lean import NoNumbers
 from ..seam.parity import check
 from ..seam.sound import check_tokens, check_weights, watch
 from .adapters import base_of, with_adapter
@@ -181,7 +183,8 @@ def load_model(
         laid |= few_bits(precision, device)
         base = base_of(place)
         weights = place if base is None else locate(base, root)
-        lm, loading = _from_pretrained(AutoModelForCausalLM, weights, dtype=kind, **laid, **SAFELY)
+        with NoNumbers() if device == "cpu" else nullcontext():
+            lm, loading = _from_pretrained(AutoModelForCausalLM, weights, dtype=kind, **laid, **SAFELY)
         if missing := sorted(loading["missing_keys"]):
             raise BadModel(
                 f"The weights of {name} lack {len(missing)} tensors that its config.json asks for ({missing[0]}): "
@@ -249,8 +252,7 @@ def laid_out(config: PreTrainedConfig) -> PreTrainedModel:
     layers = config.get_text_config().num_hidden_layers
     if not 1 <= layers <= MOST_LAYERS:
         raise BadModel(f"This model announces {layers:,} layers and at most {MOST_LAYERS:,} are read: choose another.")
-    with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(config)
+    lm = empty_model(config)
     lm.tie_weights()
     return lm
 

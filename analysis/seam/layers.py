@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ..errors import BadModel
+from .lean import NoNumbers
 
 # Where a configuration names the kinds of its layers, and its names for those that are no softmax attention.
 NAMING = ("layer_types", "layers_block_type", "block_types")
@@ -119,6 +120,12 @@ def attention_as(lm: PreTrainedModel, implementation: str) -> Iterator[None]:
         yield
     finally:
         lm.set_attn_implementation(stock)
+
+
+def empty_model(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
+    """The model that a configuration describes, without any numbers."""
+    with NoNumbers(), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, **options)
 
 
 def causal_class(config: Any) -> type[PreTrainedModel] | None:

@@ -18,7 +18,7 @@ from ..places import CACHE, PLAIN
 from .attention import apply
 from .calls import Block
 from .hooks import Hooks
-from .layers import attention_modules, causal_class, has_attention, shape_of
+from .layers import attention_modules, causal_class, empty_model, has_attention, shape_of
 from .read_on import read_on
 
 # What comes with the bundled model, so that nobody waits for it.
@@ -305,7 +305,5 @@ def _grow_until_attention(small: PreTrainedConfig) -> None:
         return
     for layers in range(text.num_hidden_layers, MOST_LAYERS):
         text.num_hidden_layers = layers
-        with torch.device("meta"):
-            lm = AutoModelForCausalLM.from_config(copy.deepcopy(small))
-        if has_attention(lm):
+        if has_attention(empty_model(copy.deepcopy(small))):
             return

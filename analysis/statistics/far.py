@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ..kernels.far import read_from_afar
 from ..seam.attention import Block
 
 
@@ -32,8 +33,6 @@ class FarReading:
         """A watch for the window whose first token is token `start` of the text (batch of one)."""
 
         def watch(block: Block, probabilities: torch.Tensor) -> None:
-            # numba is loaded when it is first needed
-            from ..kernels.far import read_from_afar
 
             # Mean over heads, [n, Tk].
             read = probabilities[0].mean(0).double().cpu().numpy()

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..kernels.far import link, strongest
 from ..kernels.pool import accelerated
 from ..seam.attention import Block
 
@@ -32,8 +33,6 @@ class FarLinks:
         """A watch for the window whose first token is token `start` of the text (batch of one)."""
 
         def watch(block: Block, probabilities: Tensor) -> None:
-            # numba is loaded when it is first needed
-            from ..kernels.far import link, strongest
 
             # Behind them no key is far from any query of the block.
             reach = int((block.columns <= block.rows.max() - self.min_distance).sum())

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import native
+from .. import native, rows
 from ..rank import SLACK
 
 # The numbers of a row, and the bins of distance.
@@ -113,12 +113,9 @@ def measure_rows(
     of each row's weights; added to, with `more`: `distance` float64 [BINS].
     """
     if (built := _built()) is None:
-        # numba is loaded when it is first needed
-        from .. import rows
-
         facts = int(texts.first[text]), texts.real[text], texts.earlier[text]
         asked: tuple[Any, ...] = (texts.mass, texts.window, texts.without_first, texts.more)
-        rows.measure_rows(scores, start, *facts, *asked, measured, totals, distance)  # type: ignore[call-arg]
+        rows.measure_rows(scores, start, *facts, *asked, measured, totals, distance)
         return
     assert scores.flags.c_contiguous
     facts = int(texts.first[text]), texts.real[text].ctypes.data, texts.earlier[text].ctypes.data

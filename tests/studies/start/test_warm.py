@@ -14,12 +14,14 @@ from analysis.runs import RunStore
 from analysis.studies import STUDIES, warm
 from analysis.studies.context import Context
 from analysis.kernels import far, rows
+from analysis.kernels.jit import Compiled
 
 store = RunStore(sys.argv[1])
 context = Context(store=store)
 warm(context, "demo")
 kept = [dict(context.kept), context.model("demo") is context.model("demo"), (store.root / "readings").exists()]
-compiled = lambda: {name: len(getattr(f, "signatures", ())) for m in (far, rows) for name, f in vars(m).items()}
+dispatchers = [f.dispatcher for m in (far, rows) for f in list(vars(m).values()) if isinstance(f, Compiled)]
+compiled = lambda: {f.py_func.__name__: len(f.signatures) for f in dispatchers}
 modules, kernels = set(sys.modules), compiled()
 text = store.put_bytes(" ".join(text for _, text in sample_texts().values()).encode(), "mine.txt")
 inspected = Inspect(text=text).compute(STUDIES["inspect"], context=context)

@@ -1,0 +1,88 @@
+"""transformers, imported without what it reaches for and nothing here uses: half of the time that a command takes to
+start. Whatever imports it afterwards gets it whole.
+
+Left out are the compiler that it marks functions for (torch._dynamo, which brings sympy and inductor), models spread
+over processes (torch.distributed.tensor), and scipy, for losses of object detection.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import transformers.utils
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from transformers.utils import import_utils
+
+COMPILER = "torch._dynamo"
+# The one part of it that transformers calls: it stands on its own.
+ALONE = f"{COMPILER}._trace_wrapped_higher_order_op"
+MARKS = ("allow_in_graph", "assume_constant_result", "disable")
+UNUSED = ("is_scipy_available", "is_torch_distributed_available")
+DRAWN = (torch.Tensor.normal_, torch.Tensor.uniform_, nn.init.normal_, nn.init.kaiming_uniform_)
+PARTS = ("modeling_utils", "generation.utils", "masking_utils", "models.auto.modeling_auto")
+
+
+def _unmarked(function: Callable | None = None, *_: Any, **__: Any) -> Callable:
+    """What a mark for the compiler does where nothing is compiled."""
+    return function or _unmarked
+
+
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """In the place of the compiler a module that has nothing but its marks."""
+    marks = ModuleType(COMPILER)
+    marks.__dict__.update(dict.fromkeys(MARKS, _unmarked), __path__=[str(Path(torch.__file__).parent / "_dynamo")])
+    sys.modules[COMPILER] = marks
+    try:
+        importlib.import_module(ALONE)
+        yield
+    finally:
+        del sys.modules[COMPILER]
+        vars(torch).pop("_dynamo", None)
+
+
+@contextmanager
+def _without_unused() -> Iterator[None]:
+    """Answer transformers that libraries are not there."""
+    places = (transformers.utils, import_utils)
+    known = [(place, name, getattr(place, name)) for place in places for name in UNUSED]
+    try:
+        for place, name, _ in known:
+            setattr(place, name, lambda: False)
+        yield
+    finally:
+        for place, name, answer in known:
+            setattr(place, name, answer)
+
+
+def _import() -> None:
+    with _without_compiler(), _without_unused():
+        for part in PARTS:
+            importlib.import_module(f"transformers.{part}")
+
+
+class NoNumbers(TorchFunctionMode):
+    """While a model is laid out on the meta device: nothing is drawn, and ranges of numbers are made on the CPU. For
+    either torch would import its compiler, which takes longer than reading a small model's weights."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.arange and torch.device(kwargs.get("device") or "cpu").type == "meta":
+            kwargs["device"] = "cpu"
+        elif func in DRAWN and (tensor := args[0] if args else kwargs["tensor"]).is_meta:
+            return tensor
+        return func(*args, **kwargs)
+
+
+if COMPILER not in sys.modules:
+    try:
+        _import()
+    except (ImportError, AttributeError):
+        # Another version reaches for more: what was imported stays, and the rest comes as its own imports bring it.
+        pass
