@@ -8,6 +8,7 @@ retrieval augmented generation, the mark of a quoted passage for citations, the 
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from analysis.corpus import text_hash
 from analysis.errors import BadSetting
 from analysis.methods.base import Method
 from analysis.methods.focal import Focal
@@ -17,6 +18,7 @@ from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Runnable, Setting, option
 from analysis.studies.stored.trained import TRAINED
 from analysis.studies.text.held_out import check_range, sample_windows
+from analysis.training.copies import keep_copy
 from analysis.training.extend import Extension, extend
 from lab.harness.telling import concluded, distinct, lines_of
 from lab.tuning.read_copies import AS_IT_IS, CopyStudy, Reader, means
@@ -28,7 +30,7 @@ CONTROL, KEY = "dense, further", "against_dense"
 @dataclass(frozen=True)
 class FocalTasks(CopyStudy):
     """Copies of the model trained further with a softmax temperature and without, on the same sequences, then asked the
-    generated tasks, each as it was trained."""
+    generated tasks, each as it was trained. With `keep` they stay as models; read that of a temperature with it."""
 
     name = "focal-tasks"
     tables = ("rows", "cells", "texts")
@@ -41,6 +43,7 @@ class FocalTasks(CopyStudy):
     steps: int = option(300, "steps of both trainings")
     tokens_per_step: int = option(4096, "tokens in one step of both trainings")
     rate: float = option(3e-4, "learning rate of both trainings")
+    keep: bool = option(False, "keep the copies as models, finetuned/NAME, that every command can be asked of")
 
     def check(self, lm: Model) -> None:
         super().check(lm)
@@ -70,9 +73,15 @@ class FocalTasks(CopyStudy):
                     label, place = f"{name}, seed {plan.seed}", doing / "training.checkpoint"
                     report = reader.within(label, TRAINED).progress
                     copy, _ = extend(run.lm, reader.ids, plan, place, report, reader.texts, method)
+                    if self.keep:
+                        about = {"way": name, "training": asdict(plan), "training_text": reader.texts}
+                        short = name.replace(", ", "-").replace(" ", "-")
+                        made_of = text_hash(f"{run.lm.revision} {about}")[:6]
+                        keep_copy(copy, run.lm, f"{Path(run.lm.name).name}-{short}-{made_of}", about)
                     return reader.read(copy, method, label, TRAINED)
 
-                reader.add(name, [name, asdict(plan)], make)
+                # One whose copy went has to be trained again.
+                reader.add(name, [name, asdict(plan), *["its copy stays"] * self.keep], make)
         cells = []
         for length in lengths:
             cells += [{"length": length} | row for row in reader.task_rows(CONTROL, [length], KEY)]

@@ -1,5 +1,6 @@
 """What the studies of Focal Attention train and store of a tiny model, and how a stopped training goes on."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from analysis import places
 from analysis.errors import BadSetting, Cancelled
 from analysis.models import load_model
 from analysis.studies.text.held_out import spread_windows
@@ -112,6 +114,18 @@ def test_both_copies_are_asked_as_they_were_trained(stored):
         assert row["model"] != "dense, further" or row["against_dense"] == 0
         assert row["against_dense_low"] <= row["against_dense"] <= row["against_dense_high"]
     assert {row["length"] for row in made["cells"]} == {256} and len(made["panels"]) == len(tasks)
+
+
+def test_copies_stay_as_models_that_learned(ask, home, tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "CACHE", tmp_path / "cache")
+    made = ask("focal-tasks", keep=True, temperature=0.5).numbers
+    folders = {json.loads((one / "about.json").read_text())["way"]: one for one in places.CACHE.glob("finetuned/*")}
+    assert set(folders) == {"dense, further", "t 0.5, further"} == {row["model"] for row in made["texts"][1:]}
+    model = load_model(str(home / "long"))
+    for folder in folders.values():
+        copy = load_model(f"finetuned/{folder.name}")
+        moved = [(a - b).abs().max() for a, b in zip(copy.lm.parameters(), model.lm.parameters(), strict=True)]
+        assert max(moved) > 1e-3
 
 
 # --- reading twice the context --------------------------------------------------------------------------------------
