@@ -14,7 +14,8 @@ from analysis.models.weights import free_bytes
 from analysis.seam.layers import attention_as
 from analysis.statistics import CORE, HeadReading, forward, top_p_rank
 from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
-from analysis.timing import Progress, clock, peak_bytes, processor
+from analysis.timing import Progress, clock, processor
+from analysis.timing.memory import peak_bytes
 from analysis.training.pretrain import build_model
 from analysis.training.recipe import Recipe
 

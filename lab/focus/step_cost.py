@@ -15,7 +15,8 @@ from analysis.studies.stored.comparisons import Row
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
 from analysis.studies.text.held_out import check_range, corpus_hash
-from analysis.timing import clock, peak_bytes, processor
+from analysis.timing import clock, processor
+from analysis.timing.memory import peak_bytes
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
 from analysis.training.steps import copy_of, window_loss

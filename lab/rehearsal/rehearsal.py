@@ -15,7 +15,7 @@ from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply, ran
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Runnable, Setting, Study, option
-from analysis.timing import model_bytes
+from analysis.timing.memory import model_bytes
 from lab.rehearsal.device import NAME, Crossings, Device, fake_device
 from lab.rehearsal.shapes import LAYERS, LONGEST, SHAPES, methods, on_devices
 

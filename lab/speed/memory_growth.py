@@ -22,7 +22,8 @@ from analysis.studies.stored.measured import Bench, trained_arm
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Runnable, Setting, Study, option
 from analysis.studies.text.scoring import against_dense
-from analysis.timing import peak_bytes, processor
+from analysis.timing import processor
+from analysis.timing.memory import peak_bytes
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
 from analysis.training.steps import copy_of

@@ -13,7 +13,7 @@ from analysis.errors import BadSetting
 from analysis.kernels import grouped_attention, packed, plan, reference
 from analysis.kernels.merge import merge, merges, read_sinks
 from analysis.kernels.native import compiled
-from analysis.timing import peak_bytes
+from analysis.timing.memory import peak_bytes
 
 TILES = torch.bfloat16 in compiled.programs()
 IN_TILES = pytest.mark.skipif(not TILES, reason="this processor has no tiles")

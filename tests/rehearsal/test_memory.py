@@ -13,8 +13,8 @@ from analysis.places import CACHE
 from analysis.seam import reference
 from analysis.seam.attention import apply
 from analysis.seam.calls import MASKED
-from analysis.timing import model_bytes
 from analysis.timing.inference import next_token
+from analysis.timing.memory import model_bytes
 from lab.rehearsal.device import NAME, fake_device
 from lab.rehearsal.held import Held
 from lab.rehearsal.shapes import SHAPES, on_devices, qwen

@@ -12,7 +12,8 @@ from ...errors import BadSetting
 from ...methods.while_decoding import WhileDecoding
 from ...models import Model
 from ...seam.cache_checks import sees_all
-from ...timing import check_model_memory, processor
+from ...timing import processor
+from ...timing.memory import check_model_memory
 from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
 from ..speed.launch import first_difference

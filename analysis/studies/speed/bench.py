@@ -22,6 +22,7 @@ from ...kernels.merge import merges
 from ...methods import METHODS
 from ...models import Model
 from ...statistics import attention_inputs
+from ...timing import memory
 from ...timing.inference import time_decode, time_inference
 from ..context import Context, made_on, protocol, read
 from ..groups.routers import heads_note, memberships, router_for, shared_router
@@ -92,7 +93,7 @@ def _kernels(request: Bench, context: Context) -> Curve:
     device = context.torch_device()
     for length in lengths:
         sizes_of = (length, request.batch, request.heads, kv_heads, request.head_dim)
-        timing.check_memory(*sizes_of, device, request.dtype, request.top)
+        memory.check_memory(*sizes_of, device, request.dtype, request.top)
     draw, about = _memberships(request, context)
     shape: dict[str, Any] = {name: getattr(request, name) for name in ("heads", "head_dim", "window", "dtype", "seed")}
     shape |= {"kv_heads": kv_heads, "device": device}
@@ -179,7 +180,7 @@ def _inference(request: Bench, context: Context) -> Curve:
     ids = read(context, lm, key).tokens.ids
     method: Any = METHODS["focus"].build(router_for(context, lm, router)[0], window=window)
     for length in lengths:
-        timing.check_model_memory(lm, length, request.new_tokens, method.top)
+        memory.check_model_memory(lm, length, request.new_tokens, method.top)
     rows, missing = [], []
     for index, length in enumerate(lengths):
         report = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress

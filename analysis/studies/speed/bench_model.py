@@ -16,7 +16,8 @@ from ...models import Model
 from ...runs import Result, Run, RunStore
 from ...runs.price import predicted, spell, spell_bytes
 from ...statistics import forward
-from ...timing import clock, peak_bytes, processor
+from ...timing import clock, processor
+from ...timing.memory import peak_bytes
 from ..context import Context, protocol, read
 from .benched import Benchmark
 

@@ -19,8 +19,9 @@ from ...models import Model
 from ...papers import find
 from ...seam.attention import apply, ran
 from ...seam.cache import Cache, DynamicCache
-from ...timing import clock, fastest_dense, model_bytes, peak_bytes
+from ...timing import clock, fastest_dense
 from ...timing.inference import next_token, time_decode
+from ...timing.memory import model_bytes, peak_bytes
 from ...training.settings import RouterTraining
 
 # A quarter of the heads of a layer of Llama-3.1-8B, so that a dense call over a million tokens takes seconds.

@@ -15,8 +15,9 @@ from ...methods.base import Method
 from ...models import Model
 from ...seam.attention import apply
 from ...seam.calls import Ran
-from ...timing import check_model_memory, processor
+from ...timing import processor
 from ...timing.inference import InferenceTime, SideTimes, time_inference
+from ...timing.memory import check_model_memory
 from ..context import Context, Reading, protocol, read
 from ..groups.routers import router_facts, router_for
 from ..text.text import numbered

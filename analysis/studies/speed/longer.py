@@ -12,8 +12,9 @@ from typing import Any
 
 from ...errors import TooLarge
 from ...models import Model
-from ...timing import AttentionTime, Compared, check_memory, crossover, time_attention
+from ...timing import AttentionTime, Compared, crossover, time_attention
 from ...timing.inference import SPEEDUPS, InferenceTime, time_decode
+from ...timing.memory import check_memory
 from ..context import Context
 
 LONGEST = 1 << 18  # tokens

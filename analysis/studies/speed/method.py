@@ -19,8 +19,9 @@ from ...models import Model
 from ...seam.attention import apply, ran
 from ...seam.calls import MASKED
 from ...seam.read_on import read_on
-from ...timing import check_model_memory, crossover, processor
+from ...timing import crossover, processor
 from ...timing.inference import SPEEDUPS, InferenceTime, time_inference
+from ...timing.memory import check_model_memory
 from ..context import Context, protocol, read
 from ..ready.candidates import FAMILIES, Setting, candidates
 from ..routing.rows import NAMES

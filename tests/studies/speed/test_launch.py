@@ -17,8 +17,9 @@ from analysis.seam.calls import Ran
 from analysis.studies.groups.routers import router_for
 from analysis.studies.speed import longer
 from analysis.studies.speed.launch import first_difference, kernels_table, meeting, retained
-from analysis.timing import ON_CPU, check_model_memory, inference
+from analysis.timing import ON_CPU, inference
 from analysis.timing.inference import PARTS, time_inference
+from analysis.timing.memory import check_model_memory
 from tests.kernels.test_decode import read_pairs
 from tests.made.asking import asker, study_context
 from tests.made.clock import Clock

@@ -10,7 +10,7 @@ from analysis.errors import BadSetting, TooLarge
 from analysis.kernels import packed
 from analysis.studies.context import Context
 from analysis.studies.speed import bench as study
-from analysis.timing import AttentionTime, Timing, fastest_dense, time_attention, time_parts
+from analysis.timing import AttentionTime, Timing, fastest_dense, memory, time_attention, time_parts
 from tests.made.clock import Clock
 
 SMALL = {"heads": 2, "head_dim": 8, "window": 16, "repeats": 1}
@@ -134,19 +134,19 @@ def test_bench_refuses(given, said):
 
 def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(timing, "time_attention", lambda *a, **k: pytest.fail("started"))
-    monkeypatch.setattr(timing, "free_bytes", lambda device: 8e9)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 8e9)
     with pytest.raises(TooLarge, match=r"1,000,000,000 tokens .* need about .* GB and .* GB are free on cpu") as error:
         study.bench(Bench(lengths=[128, 1_000_000_000]), context=Context(device="cpu"))
     peak = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
-    timing.check_memory(peak // 2, 1, 8, 8, 64, "cpu", "bfloat16")
+    memory.check_memory(peak // 2, 1, 8, 8, 64, "cpu", "bfloat16")
 
 
 def test_halves_take_half_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(timing, "free_bytes", lambda device: 80e9)
-    timing.check_memory(1 << 20, 1, 32, 32, 128, "cuda", "bfloat16")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 80e9)
+    memory.check_memory(1 << 20, 1, 32, 32, 128, "cuda", "bfloat16")
     for device, dtype, top in (("cuda", "float32", 1), ("cuda", "bfloat16", 2), ("cpu", "bfloat16", 1)):
         with pytest.raises(TooLarge):
-            timing.check_memory(1 << 20, 1, 32, 32, 128, device, dtype, top)
+            memory.check_memory(1 << 20, 1, 32, 32, 128, device, dtype, top)
 
 
 def test_bench_with_the_memberships_of_a_router(state):
