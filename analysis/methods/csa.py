@@ -12,12 +12,14 @@ from torch import Tensor
 from ..declaration import field
 from ..errors import BadSetting, NotFitted
 from ..kernels.evicted import Evicted, Heads
+from ..kernels.narrow import STORAGES
 from ..kernels.topk import smallest_kept, topk_attention
 from ..metrics.budgets import FLOOR
 from ..runs.stored import POLICY_FORMAT
 from ..seam.cache import CompactCache, CompactLayer, GrowingCache
 from ..seam.calls import MASKED, Attended, Block, Call
 from ..seam.layers import shape_of
+from ..seam.rounded import Rounded
 from .base import Method
 
 NO_CAP = 1 << 20
@@ -36,12 +38,13 @@ class CSA(Method):
     with the last one all stay. *Eviction* is a variant that the paper only proposes: a head that holds more keys than
     its budget drops the one with the least attention so far for good, and the newest half is safe. The KV cache itself
     then shrinks, and a later token can miss what was dropped. A key that several heads share is freed when none of them
-    holds it any more.
+    holds it any more. With a *storage* of few bits keys and values are read as such a cache would store them, but for
+    the last ones: that shows what both lose together, and the cache here stays in full.
     """
 
     title = "Calibrated Sparse Attention"
     paper = "Calibrated Sparse Attention, steps 1 to 4 (eviction: a composition it only proposes)"
-    exported_with = {"eviction": "never"}
+    exported_with = {"eviction": "never", "storage": "full"}
     needs = "policy"
     budgeted = "total"  # of its policy, not a field
     kernels = ("prompt", "token")
@@ -57,6 +60,7 @@ class CSA(Method):
         "whether a head that holds more keys than its budget drops some for good",
         options=("never", "at the budget"),
     )
+    storage: str = field("full", "in how many bits keys and values are read", options=("full", "int8", "int4", "int2"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,6 +160,8 @@ class CSA(Method):
 
     def attend(self, call: Call) -> Attended:
         """Any number of queries after any past, each over the largest of its scores."""
+        if self.storage != "full":
+            return Attended(None, MASKED, "Keys and values in few bits are read by the reference.")
         if self.eviction != "never":
             return self._evicting(call)
         if call.needs_gradient:
@@ -189,6 +195,13 @@ class CSA(Method):
             out[:, :, rows] = scores.masked_fill(~held, -math.inf).softmax(-1) @ value
         stored.follow(heads, counts)
         return Attended(out.to(call.query), EVICTED, "A token reads what its head holds; what it dropped is freed.")
+
+    def rounded(self, layer: int, key: Tensor, value: Tensor) -> Rounded | None:
+        storage = STORAGES.get(self.storage)
+        if storage is None:
+            return None
+        begins = torch.zeros(len(key), dtype=torch.long)
+        return Rounded.of(key, value, torch.ones_like(key[..., 0], dtype=torch.bool), begins, begins, storage)
 
     def note(self, call: Call, kept: Tensor) -> None:
         """Called with how many keys each query read, int32 [B, H, Tq]; a study may count them."""

@@ -41,7 +41,7 @@ ELSEWHERE = {  # method -> the command that writes it as serving stacks and othe
 MAKERS = {"router": "with_router", "policy": "with_budgets", "buckets": "with_buckets"}
 LEFT_BEHIND = (  # what the settings above never run, and what only the program itself calls
     *("Hooks.__init_subclass__", "Hooks.cache", "Hooks.renamed", "Method.fit", "Method.build"),
-    *("CSA._follow_evicted", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
+    *("CSA._follow_evicted", "CSA.rounded", "StreamingLLM.encode_tokens", "StreamingLLM._scores_of_sinks"),
     *("Focus.scores", "FocusRouter.gate", "FocusRouter.scores", "RouterSettings.__post_init__", "Router.tensors"),
     *("Router.fitted", "Evicting.rounded", "Hooks.attend", "Evicting.attend", "CompactLayer.follow"),
     *(f"WhileDecoding.{name}" for name, part in vars(WhileDecoding).items() if hasattr(part, "__get__")),

@@ -29,6 +29,12 @@ COLUMNS = {
     "reads": tables.Column("read while writing"),
     "kept_keys": tables.Column("keys a head holds", "number", 0),
     "apart": tables.Column("first token apart", help=cached.glossary("first difference")),
+    "per_check": tables.Column(
+        "tokens per check, as a draft",
+        "number",
+        help="How many tokens of its answer dense attention would write in a pass, had this method drafted four and "
+        "dense attention checked them at once (speculative decoding); without a draft it is 1.",
+    ),
 }
 
 
@@ -65,6 +71,7 @@ def took(run: Run) -> None:
         row
         | {"first": _time(row, "ms_first"), "each": _time(row, "ms_per_token")}
         | {"cache": size(row["kv_bytes"]), "most": size(row["kv_most_bytes"]), "apart": _apart(row)}
+        | {"per_check": row.get("per_check")}
         | {name: row.get(count) and size(row[count]) for name, count in WRITING.items()}
         for row in run.numbers["rows"]
     ]

@@ -130,6 +130,7 @@ CASES = {
     "vertical_slash": lambda: METHODS["vertical_slash"](**BLOCKS),
     "flex_prefill": lambda: METHODS["flex_prefill"](**BLOCKS, gamma=0.5),
     "xattention": lambda: METHODS["xattention"](**BLOCKS, stride=4, threshold=0.4),
+    "csa int4": lambda: METHODS["csa"].build([*range(2, 14), 9], storage="int4"),
     "csa eviction": lambda: METHODS["csa"].build([*range(2, 14), 9], eviction="at the budget"),
 }
 

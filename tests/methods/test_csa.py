@@ -9,6 +9,7 @@ import torch
 
 from analysis.errors import BadSetting
 from analysis.kernels.evicted import Heads
+from analysis.kernels.narrow import BLOCK
 from analysis.methods import METHODS
 from analysis.metrics.budgets import reads
 from analysis.metrics.sparsity import ReadCounter
@@ -135,3 +136,18 @@ def test_a_head_never_holds_more_than_its_budget():
         for later in range(2, 40):
             assert not (gone[:, :, : later - 1].any(2) & read[:, :, later]).any(), "what left is never read again"
     assert method.fetched(3.0, 9.0) == 3.0 and not method.ceiling and CSA.build(policy(1, 2, 3, 4)).ceiling
+
+
+def test_keys_in_few_bits_are_read_behind_the_last_ones():
+    """As a cache would that is packed as it grows: the first block reads everything in full, later tokens lose the more
+    the fewer bits there are; a budget takes its keys of the scores that are left."""
+    lm, ids = tiny("llama"), token_ids(1, 3 * BLOCK)
+    states = {}
+    for storage in ("full", "int8", "int4", "int2"):
+        with torch.no_grad(), apply(lm, CSA.build(policy(9, 9, 9, 9, cap=9), storage=storage), kernels=True):
+            states[storage] = lm(ids).logits[0]
+    off = {storage: (got - states["full"]).abs().mean(-1) for storage, got in states.items() if storage != "full"}
+    for apart in off.values():
+        assert (apart[:BLOCK] < 1e-5).all() and (apart[2 * BLOCK :] > 0).all()
+    means = [float(apart[2 * BLOCK :].mean()) for apart in off.values()]
+    assert 4 * means[0] < means[1] and 2 * means[1] < means[2]

@@ -19,7 +19,7 @@ from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
 from ..speed.launch import first_difference
 from ..text.text import token_table
 from .film import HELD, Missed, missed
-from .reading import readings
+from .reading import AHEAD, agreed, checks, readings
 from .writing import TAIL, Written, ends, pieces, prompt, write
 
 MAX_METHODS = 2
@@ -48,6 +48,10 @@ class WrittenOn(Setting):
     kernel: str = doc("what computed the prompt and the tokens after it")
     masked: bool = doc("the times say nothing about reading less")
     most_bytes: int | None = doc("bytes held at once at the most, over all of the answer", default=None)
+    per_check: float | None = doc(
+        f"tokens of dense attention's answer in each of its passes, were {AHEAD} drafted by this method",
+        default=None,
+    )
     read_bytes: int | None = doc(
         "bytes of keys and values that its tokens after the first read from the KV cache, summed", default=None
     )
@@ -103,7 +107,13 @@ def generate(request: Generate, *, context: Context) -> Generated:
         sides.append(_put_back(lm, sides[-1], request.put_back))
     check_model_memory(lm, len(prompted.ids), new_tokens, 1)
     cut = len(prompted.ids) if request.known else prompted.cut
-    written, read, film, shown = [], [], [], Shown(context, lm, [side.label for side in sides], new_tokens)
+    written, read, film, per_check, shown = (
+        [],
+        [],
+        [],
+        [],
+        Shown(context, lm, [side.label for side in sides], new_tokens),
+    )
     traced = len(prompted.ids) <= TRACED
     for index, side in enumerate(sides):
         context.progress(index / len(sides), f"{side.label}: reads the prompt")
@@ -116,7 +126,11 @@ def generate(request: Generate, *, context: Context) -> Generated:
         if traced:
             context.progress((index + 0.8) / len(sides), f"{side.label}: what it read")
             read.append(readings(lm, side.method, prompted.ids, cut, answer.tokens))
-    rows = [_row(lm, side, answer, written[0]) for side, answer in zip(sides, written, strict=True)]
+        dense = written[0].tokens
+        drafts = index > 0 and traced and type(side.method).saves == "reads"
+        agrees = agreed(lm, side.method, prompted.ids, cut, dense) if drafts else None
+        per_check.append(None if agrees is None else len(dense) / checks(agrees))
+    rows = [_row(lm, *one, written[0]) for one in zip(sides, written, per_check, strict=True)]
     about = {"question": request.question or None, "known": request.known, "new_tokens": new_tokens}
     about |= {"chat": prompted.templated, "processor": processor(str(lm.device))}
     return Generated(
@@ -203,7 +217,7 @@ def _stacked(read: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.stack([padded(arrays[name]) for arrays in read]) for name in read[0]}
 
 
-def _row(lm: Model, side: Candidate, answer: Written, dense: Written) -> WrittenOn:
+def _row(lm: Model, side: Candidate, answer: Written, per_check: float | None, dense: Written) -> WrittenOn:
     return WrittenOn(
         **side.setting,
         saves=side.method.saves,
@@ -221,6 +235,7 @@ def _row(lm: Model, side: Candidate, answer: Written, dense: Written) -> Written
         kernel=answer.kernels,
         masked=answer.masked,
         most_bytes=answer.most_bytes,
+        per_check=per_check,
         read_bytes=answer.read_bytes,
     )
 

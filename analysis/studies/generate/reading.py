@@ -16,6 +16,8 @@ MOST = 8
 BYTES = 16 << 20
 # Bytes of a key that was read and one that was not: places in 4, weights in 2.
 OF_KEY = 12
+# Tokens that a draft writes before they are checked.
+AHEAD = 4
 
 
 class Readings:
@@ -84,9 +86,35 @@ def _rows(mask: Tensor, block: Block, watched: Tensor) -> Tensor:
 def readings(lm: Model, method: Method, ids: np.ndarray, cut: int, new: list[int]) -> dict[str, np.ndarray]:
     """`Readings.arrays` of the answer `new` to the prompt `ids`, over whose first `cut` tokens the method decides."""
     watch = Readings(lm, len(ids) - 1, len(new))
-    sequence = torch.as_tensor([*ids.tolist(), *new[:-1]]).to(lm.device)[None]
-    if any(item.name == "cut" for item in fields(method)):
-        method = replace(method, **{"cut": cut})
-    with apply(lm, method, watch):
-        lm.lm.base_model(input_ids=sequence, use_cache=False)
+    with apply(lm, _deciding(method, cut), watch):
+        lm.lm.base_model(input_ids=_sequence(lm, ids, new), use_cache=False)
     return watch.arrays()
+
+
+@torch.no_grad()
+def agreed(lm: Model, method: Method, ids: np.ndarray, cut: int, answer: list[int]) -> np.ndarray:
+    """bool [n]: whether a method too writes each token of an `answer` to the prompt `ids`, after the same text."""
+    with apply(lm, _deciding(method, cut)):
+        output = lm.lm(input_ids=_sequence(lm, ids, answer), use_cache=False, logits_to_keep=len(answer))
+    return output.logits[0].argmax(-1).cpu().numpy() == np.asarray(answer)
+
+
+def checks(agrees: np.ndarray, ahead: int = AHEAD) -> int:
+    """How many passes of dense attention write an answer whose tokens a draft gets right where it `agrees` bool [n]:
+    each checks `ahead` drafted tokens at once, keeps those before the first wrong one, and adds one of its own
+    (speculative decoding, greedy). Exact: a drafted token counts only after right ones, so after the answer itself."""
+    place = count = 0
+    while place < len(agrees):
+        drafted = agrees[place : place + ahead]
+        place += (len(drafted) if drafted.all() else int(drafted.argmin())) + 1
+        count += 1
+    return count
+
+
+def _deciding(method: Method, cut: int) -> Method:
+    """The method, which decides over the first `cut` tokens where it decides once."""
+    return replace(method, **{"cut": cut}) if any(item.name == "cut" for item in fields(method)) else method
+
+
+def _sequence(lm: Model, ids: np.ndarray, new: list[int]) -> Tensor:
+    return torch.as_tensor([*ids.tolist(), *new[:-1]]).to(lm.device)[None]

@@ -7,9 +7,12 @@ import torch
 from analysis.commands.quality import Generate
 from analysis.corpus import partial_bytes
 from analysis.errors import BadSetting, TooLarge
+from analysis.methods.windows import StreamingLLM
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.studies.generate.film import HELD
 from analysis.studies.generate.generate import generate
+from analysis.studies.generate.reading import AHEAD, checks
 from analysis.studies.generate.writing import pieces, prompt
 from tests.made.evaluating import TEXT
 
@@ -79,6 +82,32 @@ def test_dense_tokens_and_what_they_read_are_the_stock_model_s(known, home):
     best = np.sort(rows, -1)[..., ::-1][..., : result.arrays["read"].shape[3]].swapaxes(0, 1)
     assert np.allclose(result.arrays["read_weight"][0], best, atol=2e-3)
     assert (result.arrays["gone"][0] == -1).all() and (result.arrays["lost"][0] == 0).all()
+
+
+def test_a_draft_is_right_as_far_as_it_writes_the_answer_itself(known, ask, home):
+    """By hand; and drafting token by token, each time from the answer's own text, gives the same number of passes."""
+    yes, no = True, False
+    assert [checks(np.array(agrees), 4) for agrees in ([yes] * 10, [no] * 3, [yes, yes, no, yes, yes, yes])] == [
+        2,
+        3,
+        2,
+    ]
+    result, _ = known
+    model, table = load_model(str(home / "tiny")), result.tables
+    ids = model.tokenizer("".join(table["tokens"]["piece"]), add_special_tokens=False)["input_ids"]
+    answer = table["answers"][table["answers"]["side"] == 0]["token"].tolist()
+    method, place, passes = StreamingLLM(window=8, n_sink=2), 0, 0
+    while place < len(answer):
+        text, drafted = [*ids, *answer[:place]], 0
+        with torch.no_grad(), apply(model, method):
+            while drafted < AHEAD and place + drafted < len(answer):
+                token = int(model.lm(torch.tensor([text]), use_cache=False).logits[0, -1].argmax())
+                if token != answer[place + drafted]:
+                    break
+                text, drafted = [*text, token], drafted + 1
+        place, passes = place + drafted + 1, passes + 1
+    dense, snapkv, streaming = result.numbers["rows"]
+    assert streaming["per_check"] == len(answer) / passes and not {"per_check"} & {*dense, *snapkv}
 
 
 def test_what_is_gone_is_not_read_and_what_was_read_is_held(known):
