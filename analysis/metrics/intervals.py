@@ -21,8 +21,8 @@ SEEDS = 3
 # Units whose skewness has a smaller p-value get the bootstrap-t.
 SKEWED = 0.2
 DRAWS = 1999
-# Of the standard error: a draw that varies less has missed the units that differ, and holds rounding alone.
-ALIKE = 1e-3
+# Of the standard error: a draw that varies less has missed the few units that make it, and says nothing of the mean.
+ALIKE = 0.02
 
 
 class Interval(NamedTuple):

@@ -98,7 +98,8 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
         return
     searched = search.request(subject, choices, tokens)
     with beside:
-        _beside(step, lead.choice, subject, card, settled=not any(one.missing for one in found))
+        going = ahead.unasked(subject, ahead.wanted(subject, found, percent))
+        _beside(step, lead.choice, subject, card, settled=not going)
         if searched[0] is not None:
             search.button(searched[0])
         if not subject.instead:

@@ -92,7 +92,8 @@ def can_launch(choice: Asked) -> bool:
 
 def offer(choice: Asked, card: dict, size: int, settled: bool) -> None:
     """Where a kernel could be timed with these settings and was not yet: dense and sparse inference in turns. What is
-    quick is timed without a click once the curves are `settled`, else there is its button."""
+    quick is timed without a click while the curves are `settled`, none of their steps going; else there is its
+    button."""
     price, tokens = None, size
     if can_launch(choice):
         # The prompt leaves room for the answer.

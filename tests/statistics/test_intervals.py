@@ -136,18 +136,21 @@ def test_a_p_value_goes_with_its_interval():
     assert p_of(interval([1.0, 2.0])) is None and p_of(interval([2.0] * 6)) == 0
 
 
-@pytest.mark.parametrize("differ, known", [(1, False), (2, False), (12, True)])
-@pytest.mark.parametrize("noise", [0.0, 1e-7])
+@pytest.mark.parametrize("noise", [0.0, 1e-6])
+@pytest.mark.parametrize(
+    "differ, known",
+    [([0.4], False), ([9.7, 4.5, 0.12, 0.03, 0.01], False), (np.geomspace(0.5, 5.0, 12), True)],
+)
 def test_few_units_that_differ_give_no_interval_whatever_the_rounding(differ, known, noise):
-    """Prompts that fit what a method reads whole differ from dense attention by rounding alone: their sign and size are
-    the machine's, and 95% of nothing else."""
-    values = np.random.default_rng(1).normal(0, noise, 100) if noise else np.zeros(100)
-    values[:differ] += np.geomspace(0.5, 5.0, differ)
+    """Prompts that fit what a method reads whole differ from dense attention by rounding alone, and a draw without the
+    few others would have its sign and size; those of 100 questions of HellaSwag gave -31.5 to +0.0015 around -0.14."""
+    values = np.random.default_rng(1).normal(0, noise, 100)
+    values[: len(differ)] += differ
     found = interval(values)
     assert found.mean == pytest.approx(values.mean())
     assert (found.low is not None) is known
     if known:
-        clean = interval(np.where(np.arange(100) < differ, values, 0.0))
+        clean = interval(np.r_[differ, np.zeros(100 - len(differ))])
         assert (found.low, found.high) == pytest.approx((clean.low, clean.high), rel=1e-3)
     else:
         assert found.state == "100 units, too few for an interval"
