@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from .jit import jit
-from .pool import accelerated, each
+from .pool import AT_ONCE, accelerated, each
 
 # Tables that an accelerator compares at once: it takes as long to begin with one.
 TABLES = 8
@@ -17,12 +17,12 @@ def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
     """Signs of x [..., D] against random directions [D, L, K] with K <= 15 -> int16 codes [..., L]. Compiled on a
     processor."""
     tables, bits = planes.shape[1:]
-    if accelerated(x):
-        signs = (x @ planes.flatten(1) > 0).float().unflatten(-1, (tables, bits))
-        # sums of powers of two below 2^15, which float32 holds exactly
-        return (signs @ 2.0 ** torch.arange(bits, device=x.device)).short()
-    directions = planes.transpose(1, 2).flatten(1)  # [D, K L]
     rows = x.detach().reshape(-1, x.shape[-1])
+    if accelerated(x):
+        # products, their signs as bools and as numbers
+        size = max(1, AT_ONCE // (tables * bits * (x.element_size() + 5)))
+        return torch.cat([_signs(part, planes) for part in rows.split(size)]).view(*x.shape[:-1], tables)
+    directions = planes.transpose(1, 2).flatten(1)  # [D, K L]
     codes = torch.empty(len(rows), tables, dtype=torch.int16)
 
     def one(part: tuple[Tensor, Tensor]) -> None:
@@ -32,6 +32,14 @@ def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
     size = max(1, TOGETHER // (tables * bits))
     each(one, zip(rows.split(size), codes.split(size), strict=True))
     return codes.view(*x.shape[:-1], tables)
+
+
+def _signs(rows: Tensor, planes: Tensor) -> Tensor:
+    """`hash_codes` of rows [n, D] by torch."""
+    tables, bits = planes.shape[1:]
+    signs = (rows @ planes.flatten(1) > 0).float().unflatten(-1, (tables, bits))
+    # sums of powers of two below 2^15, which float32 holds exactly
+    return (signs @ 2.0 ** torch.arange(bits, device=rows.device)).short()
 
 
 def collide(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
@@ -63,8 +71,8 @@ def _by_torch(queries: Tensor, keys: Tensor, enough: int) -> Tensor:
     grouped = queries.unflatten(1, (keys.shape[1], -1))  # [B, G, H / G, n, L]
     matches = torch.zeros(*grouped.shape[:-1], keys.shape[2], dtype=torch.int16, device=keys.device)
     for query_codes, key_codes in zip(grouped.split(TABLES, -1), keys.split(TABLES, -1), strict=True):
-        equal = query_codes[..., None, :] == key_codes[:, :, None, None]
-        matches += equal.sum(-1, dtype=torch.int16)
+        # no name for the comparison, which would live on beside the next
+        matches += (query_codes[..., None, :] == key_codes[:, :, None, None]).sum(-1, dtype=torch.int16)
     return (matches >= enough).flatten(1, 2)
 
 

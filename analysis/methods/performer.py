@@ -37,7 +37,7 @@ class Performer(Method):
 
     title = "Performer"
     paper = "Choromanski et al., 2020 (Performer), sections 2.3 and 2.4"
-    masked_scores = 4.9
+    masked_scores = 4.5
 
     features: int = field(0, "features of each query and key; 0: d ln d for heads of d dimensions", low=0, high=4096)
     seed: int = field(0, "seed of the random features; average over several", low=0, high=99)
@@ -79,8 +79,9 @@ class Performer(Method):
         directions = self._directions[block.layer].to(key.device)
         of_query, _ = random_features(grouped * scaling**0.5, directions)
         of_key, largest = random_features(key * scaling**0.5, directions)
-        products = of_query @ of_key.mT[:, :, None]  # [B, G, H / G, n, Tk]
-        return (products.log() + largest.mT[:, :, None]).flatten(1, 2)
+        # over queries of all heads of a group: broadcast, the features of keys would be copied for each
+        products = of_query.flatten(2, 3) @ of_key.mT  # [B, G, H / G * n, Tk]
+        return products.log_().add_(largest.mT).unflatten(2, grouped.shape[2:4]).flatten(1, 2)
 
     def _same(self, block: Block, last: Tensor) -> None:
         """Refuse a layer that computes other scores [B, H, 1, Tk] of its last query than these."""
@@ -97,9 +98,10 @@ def random_features(x: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
     """Positive features [..., m] of x [..., D] along directions [m, D], the largest about 1, and the logarithm of what
     they were divided by [..., 1]. The mean over directions of exp(both logarithms) / m times the product of the
     features of x and y is exp(x . y), but for EPS."""
-    exponents = x @ directions.mT - x.square().sum(-1, keepdim=True) / 2
+    # features of all keys are many: they are made in one place
+    exponents = (x @ directions.mT).sub_(x.square().sum(-1, keepdim=True) / 2)
     largest = exponents.amax(-1, keepdim=True)
-    return (exponents - largest).exp() + EPS, largest
+    return exponents.sub_(largest).exp_().add_(EPS), largest
 
 
 def orthogonal_directions(count: int, dim: int, draw: torch.Generator) -> Tensor:

@@ -244,6 +244,13 @@ def time_parts(run: Callable[[], object]) -> dict[str, float]:
     return {**{name: seconds.get(name, 0.0) for name in parts.PARTS}, "rest": taken - sum(seconds.values())}
 
 
+def exponent(points: list[tuple[int, float]]) -> float:
+    """With which power of a length something grows: the slope of a straight line through (length, value), two or more,
+    in the logarithms of both, by least squares."""
+    lengths, values = np.log(points).T
+    return float(np.polyfit(lengths, values, 1)[0])
+
+
 def crossover(points: list[tuple[int, float]]) -> int | None:
     """Length from which the speed-up stays above 1, from (length, speed-up) in order of length.
 

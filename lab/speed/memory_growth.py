@@ -22,11 +22,12 @@ from analysis.studies.stored.measured import Bench, trained_arm
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Runnable, Setting, Study, option
 from analysis.studies.text.scoring import against_dense
-from analysis.timing import processor
+from analysis.timing import exponent, processor
 from analysis.timing.memory import peak_bytes
 from analysis.training.run import Run
 from analysis.training.settings import RouterTraining
 from analysis.training.steps import copy_of
+from lab.harness.telling import lines_of
 
 WHOLE = "they are the peaks of a machine's memory"
 # Of the methods and the router.
@@ -68,7 +69,7 @@ class MemoryGrowth(Study):
             made = make_shape(self.shape, str(Path(folder) / "model"), context.progress)
             lm = load_model(made.path, context.device)
         ids = stream(lm, self.every_length[-1])
-        rows = grown(lm, ids, self.every_length, context.progress)
+        rows = grown(lm, ids, self.every_length, context.progress, partial(run.part, "memory-growth"))
         about = {"text": None, "tokens": self.every_length[-1], "window": WINDOW, "kernel": "see the rows"}
         about |= {"dtype": lm.precision, "device": str(lm.device), "processor": processor(str(lm.device))}
         return {"rows": rows, "parameters": lm.parameters, "protocol": about}
@@ -86,7 +87,12 @@ class MemoryGrowth(Study):
         row = numbers["rows"][-1]
         beside = f"[T, vocabulary] alone would be {row['logits'] / 1e9:.2f} GB, [T, T] {row['square'] / 1e9:.2f} GB"
         said = f"Beside the weights, {length:,} tokens take at their peak: {', '.join(parts)}; {beside}."
-        return presented("memory-growth", said, None)
+        rows = [{**row, "gigabytes": row["bytes"] / 1e9} for row in numbers["rows"]]
+        drawn = lines_of("Peak beside the weights", rows, "what", "length", "tokens", "GB", "gigabytes")
+        sizes = {what: [(row["length"], row["bytes"]) for row in rows if row["what"] == what] for what in last}
+        powers = [f"{what} {exponent(points):.2f}" for what, points in sizes.items()]
+        note = f"Fitted power of the length with which the peak grows: {', '.join(powers)}. 1 is linear, 2 [T, T]."
+        return presented("memory-growth", said, [drawn], note)
 
 
 def stream(lm: Model, length: int) -> np.ndarray:
@@ -120,18 +126,33 @@ WORK: dict[str, Work] = {
 }
 
 
-def grown(lm: Model, ids: np.ndarray, lengths: list[int], report: Callable[[float, str], None]) -> list[dict]:
-    """A row for each work and length: its peak, and what a token more took since the length before."""
-    rows = []
-    for number, (what, work) in enumerate(WORK.items()):
-        # What is loaded and compiled once is not of a text.
-        work(lm, ids[: lengths[0]])
+def grown(
+    lm: Model,
+    ids: np.ndarray,
+    lengths: list[int],
+    report: Callable[[float, str], None],
+    part: Callable[[list, Callable[[], dict]], dict] = lambda decides, make: make(),
+) -> list[dict]:
+    """A row for each work and length: its peak, and what a token more took since the length before. `part` keeps a peak
+    by what decides it, so that one who was stopped goes on."""
+    rows, warm = [], set()
+
+    def peak(what: str, length: int) -> dict[str, int]:
+        if what not in warm:
+            # What is loaded and compiled once is not of a text.
+            WORK[what](lm, ids[: lengths[0]])
+            warm.add(what)
+        size = peak_bytes(partial(WORK[what], lm, ids[:length]), lm.device)
+        if size is None:
+            raise BadSetting("This system does not say what a process held at its peak: measure on Linux or a GPU.")
+        return {"bytes": size}
+
+    for number, what in enumerate(WORK):
         before: tuple[int, int] | None = None
         for place, length in enumerate(lengths):
             report((number + place / len(lengths)) / len(WORK), f"{what}, {length:,} tokens")
-            size = peak_bytes(partial(work, lm, ids[:length]), lm.device)
-            if size is None:
-                raise BadSetting("This system does not say what a process held at its peak: measure on Linux or a GPU.")
+            decides = [what, length, lm.parameters, str(lm.dtype), str(lm.device)]
+            size = part(decides, partial(peak, what, length))["bytes"]
             per_token = (size - before[1]) / (length - before[0]) if before else None
             row = {"what": what, "length": length, "bytes": size, "per_token": per_token}
             rows.append(row | {"logits": 4 * length * lm.vocabulary, "square": 4 * length * length})

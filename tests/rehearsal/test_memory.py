@@ -7,7 +7,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import DynamicCache
 
+from analysis.kernels.collisions import hash_codes
 from analysis.methods import METHODS
+from analysis.methods.performer import random_features
 from analysis.models import Model
 from analysis.places import CACHE
 from analysis.seam import reference
@@ -17,6 +19,7 @@ from analysis.timing.inference import next_token
 from analysis.timing.memory import model_bytes
 from lab.rehearsal.device import NAME, fake_device
 from lab.rehearsal.held import Held
+from lab.rehearsal.rehearsal import rehearsed
 from lab.rehearsal.shapes import SHAPES, on_devices, qwen
 
 # Of what was taken.
@@ -78,3 +81,29 @@ def test_what_is_said_before_is_about_what_is_taken(shape, tokens):
         for method, kernels in ((DENSE, []), (MASKS, [MASKED])) if tokens == 4096 else ((DENSE, []),):
             said = model_bytes(model, tokens, method, kernels)
             assert said == pytest.approx(peak(lm, method(), tokens, device.held), rel=TOLERANCE), method
+
+
+def test_hashing_a_long_text_holds_a_block_at_a_time():
+    at_once, rows = 1 << 20, 1 << 16
+    with fake_device(at_once) as device, device.held:
+        vectors, planes = torch.empty(rows, 128, device=NAME), torch.empty(128, 150, 10, device=NAME)
+        before = device.held.peak = device.held.now
+        codes = hash_codes(vectors, planes)
+        assert codes.shape == (rows, 150)
+        # the codes of all parts and what they are joined into, and one block of products
+        assert device.held.peak - before <= 2 * codes.nbytes + 2 * at_once < rows * 150 * 10
+
+
+def test_features_of_keys_are_made_in_one_place():
+    with Held("cpu") as held:
+        keys, directions = torch.rand(1, 2, 4096, 8), torch.rand(64, 8)
+        before = held.peak = held.now
+        features, _ = random_features(keys, directions)
+        assert held.peak - before < 1.5 * features.nbytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "tokens"), [("performer", 16384), ("magicpig", 8192)])
+def test_methods_that_remember_much_of_a_token_are_priced_at_length(method, tokens):
+    (row,) = rehearsed("llama", tokens, {method})["rows"]
+    assert row["said_bytes"] == pytest.approx(row["peak_bytes"], rel=TOLERANCE)

@@ -19,7 +19,7 @@ from ...kernels.parts import now
 from ...kernels.pool import accelerated
 from ...models import Model, load_model
 from ...shapes import shaped
-from ...timing import processor
+from ...timing import exponent, processor
 from ..ready.candidates import FAMILIES, candidates
 from ..stored.panels import chart, paper_lines, presented
 from ..stored.runner import TIMES, Runnable, Setting, Study, declared_option
@@ -31,6 +31,8 @@ CACHES = (8192, 32768, 131072)
 SHAPE = "Qwen/Qwen2.5-0.5B"
 # Tokens of the prompt in a model of a real shape, and in the model with all that was fitted on it.
 PROMPT, FITTED_PROMPT = 4096, 1500
+# Longest lengths that growth is fitted to: of shorter texts, launching takes most of the time.
+LONG = 4
 # Seconds that one test may take, and all of them.
 ONE_TEST, ALL_TESTS = 120, 150
 MARK, PRINTED = "mark.gpu", "gpu-tests.txt"
@@ -139,8 +141,18 @@ class GpuCheck(Study):
             panels.append(
                 chart(f"K = {groups}: speed beside dense", of_groups, "length", "tokens", "times dense", lines, more)
             )
+            shown = {"dense": "dense_ms", "groups": "sparse_ms"}
+            panels.append(chart(f"K = {groups}: time", of_groups, "length", "tokens", "ms", shown))
+        long = [row for row in bare if row["groups"] == best["groups"]][-LONG:]
         refused = [f"{row['method']} ({row['refused']})" for row in rows if row["what"] == "model" and "refused" in row]
-        notes = [numbers["caution"]] if "caution" in numbers else []
+        notes = []
+        if len(long) > 1:
+            powers = [exponent([(row["length"], row[key]) for row in long]) for key in ("dense_ms", "sparse_ms")]
+            notes.append(
+                f"Fitted power of the length with which time grows, {long[0]['length']:,} to {best['length']:,} "
+                f"tokens: dense {powers[0]:.2f}, {best['groups']} groups {powers[1]:.2f}. 1 is linear, 2 quadratic."
+            )
+        notes += [numbers["caution"]] if "caution" in numbers else []
         notes += [f"Methods that did not run: {'; '.join(refused)}."] if refused else []
         return presented("gpu-check", sentence, panels, *notes)
 

@@ -59,9 +59,12 @@ def test_every_method_without_fitted_state_runs_on_a_model_of_a_real_shape():
 )
 def test_its_sentence_is_of_the_longest_text_and_of_the_tests(tests, said):
     row = {"what": "attention", "groups": 8, "dense_kernel": "torch cuDNN", "bound": 7.0}
-    rows = [row | {"length": length, "speedup": times, "paper": 4.7} for length, times in ((1024, 0.3), (65536, 5.04))]
+    rows = [
+        row | {"length": length, "speedup": times, "paper": 4.7, "dense_ms": length**2 / 8, "sparse_ms": length / 4}
+        for length, times in ((1024, 0.3), (65536, 5.04))
+    ]
     rows.append({"what": "model", "method": "csa", "refused": "memory"})
     shown = GpuCheck.shown({"rows": rows, "tests": tests})
     assert "65,536" in shown["sentence"] and "5.0 times" in shown["sentence"] and shown["sentence"].endswith(said)
     assert [line["y"] for line in shown["panels"][0]["series"]] == [[0.3, 5.04], [7.0, 7.0], [4.7, 4.7]]
-    assert "csa (memory)" in shown["notes"][-1]
+    assert "dense 2.00, 8 groups 1.00" in shown["notes"][0] and "csa (memory)" in shown["notes"][-1]

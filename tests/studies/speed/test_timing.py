@@ -10,7 +10,7 @@ from analysis.errors import BadSetting, TooLarge
 from analysis.kernels import packed
 from analysis.studies.context import Context
 from analysis.studies.speed import bench as study
-from analysis.timing import AttentionTime, Timing, fastest_dense, memory, time_attention, time_parts
+from analysis.timing import AttentionTime, Timing, exponent, fastest_dense, memory, time_attention, time_parts
 from tests.made.clock import Clock
 
 SMALL = {"heads": 2, "head_dim": 8, "window": 16, "repeats": 1}
@@ -155,3 +155,9 @@ def test_bench_with_the_memberships_of_a_router(state):
     assert about["model"] == "demo" and "repeated to the length" in about["memberships"] and about["groups"] == 8
     with pytest.raises(BadSetting, match="Layers run from 0 to"):
         study.bench(request.but(layer=99), context=context)
+
+
+def test_the_power_of_a_growth():
+    assert exponent([(2, 12.0), (4, 48.0), (16, 768.0)]) == pytest.approx(2)
+    # slopes of 1 and 2 between lengths that lie evenly
+    assert exponent([(1, 1.0), (2, 2.0), (4, 8.0)]) == pytest.approx(1.5)
