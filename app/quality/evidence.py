@@ -2,11 +2,14 @@
 keys and fewer bits at the same bytes, and what a serving stack can run of them; prompts read by blocks. And
 DuoAttention's split of the heads, beside what this text loses without each."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from analysis.claims import Comparison
 from analysis.commands.quality import HeadSplit
 from analysis.papers import stacks
+from analysis.runs.stored import StoredStudy
 from app import cached
 from app.quality.asked import Asked
 from app.selection import state
@@ -18,11 +21,17 @@ WHY_LAST = (
     "read) and not as budget: Oracle top-k scores every key. It is the ceiling of the attention that so many keys "
     "hold, not of quality: a method that also keeps sinks and a window, or adds a mean for the rest, can lose less."
 )
-# What methods save -> (the stored study, what it is called where it is missing).
+BYTES = "equal-bytes"
+# What methods save -> the stored studies, and what each is called.
 OF = {
-    "memory": ("equal-bytes", "Dropped keys, fewer bits and both, at equal bytes"),
-    "prefill": ("prefill", "Prompts read by blocks, by length"),
+    "memory": {
+        BYTES: "Dropped keys, fewer bits and both, at equal bytes",
+        "transfer": "Calibrated on one kind of text, run on another",
+    },
+    "prefill": {"prefill": "Prompts read by blocks, by length"},
 }
+# What the axis of equal bytes counts -> the column of its panels that are not drawn then.
+AXES = {"held": "read_share", "read": "level_share"}
 DUO = "duo_attention"
 KEEPS = {True: "every key", False: "sinks and a window"}
 HEADS = {
@@ -44,12 +53,21 @@ def show() -> None:
         if (measured := studied.opened(TIMED, "Quality against time, of every method with a kernel")) is not None:
             studied.drawn(measured, "quality_timed", name=TIMED)
         return
-    name, title = OF[saves]
-    numbers = studied.opened(name, title)
-    if numbers is not None:
-        studied.drawn(numbers, f"quality_{name}", name=name)
-        if "ladder" in numbers.numbers:
-            ladder(numbers.numbers["ladder"])
+    for name, title in OF[saves].items():
+        if len(OF[saves]) > 1:
+            st.header(title, anchor=False)
+        numbers = studied.opened(name, title)
+        if numbers is not None:
+            studied.drawn(by_axis(numbers) if name == BYTES else numbers, f"quality_{name}", name=name)
+            if name == BYTES:
+                ladder(numbers.numbers["ladder"])
+
+
+def by_axis(numbers: StoredStudy) -> StoredStudy:
+    """Equal bytes over the bytes held or, where that is chosen, the bytes that a token reads."""
+    st.segmented_control("Bytes", list(AXES), key="bytes_axis", format_func="bytes {}".format, required=True)
+    hidden = AXES[st.session_state["bytes_axis"]]
+    return replace(numbers, panels=[panel for panel in numbers.panels or [] if panel.x != hidden])
 
 
 def ladder(rungs: list[dict]) -> None:

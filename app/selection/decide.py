@@ -122,6 +122,7 @@ class QualityPage:
     quality_lose: int = field(5, options=tuple(MAY_LOSE), label="loss that a search may not pass")
     quality_equal: int | None = field(None, options=tuple(EQUAL_SHARES), label="budget of all methods")
     equal_panel: str | None = field(None, pattern="[A-Za-z0-9][A-Za-z0-9 ,._-]{0,79}", label="text and context")
+    bytes_axis: str = field("held", options=("held", "read"), label="bytes held or read")
     quality_read: str | None = field(None, pattern="all|[0-9]{2,7}w?", label="choice of what is read")
     quality_paint: str | None = field(None, pattern="[a-z_]{1,40}", label="method in front")
     quality_token: int | None = field(None, high=9_999_999, label="marked token")

@@ -21,13 +21,18 @@ BITS = {"int8": "8 bits", "int4": "4 bits", "int2": "2 bits", "fp8": "fp8", FULL
 MEAN = "mean"
 # By how much an arm may pass the bytes of its level.
 OVER = 1.005
-X = "level_share", "bytes held, as a share of 16 bits for all", "nats per token above dense"
+HELD, READ = "level_share", "read_share"
+ABOVE = "nats per token above dense"
+X = HELD, "bytes held, as a share of 16 bits for all", ABOVE
+X_READ = READ, "bytes read by a token, as a share of 16 bits for all", ABOVE
 
 
 def titled(name: str, packing: str) -> str:
     """What an arm is called."""
     own = {"random": "Random keys", "newest": "Sinks and the newest", "shorter": "Shorter context", NOTHING: "All keys"}
+    name, _, budget = name.partition(":")
     title = own.get(name) or METHODS[name].title
+    title = f"{title}, {budget} keys" if budget else title
     return title if packing == FULL and name != NOTHING else f"{title}, {BITS.get(packing, packing)}"
 
 
@@ -46,8 +51,9 @@ def rows_of(read: list[dict], settings: Sequence[str], places: np.ndarray, lengt
             row["title"] = titled(name, packing)
             for part in ("held", "worst"):
                 row[part] = float(np.mean([one[key][part] for one in of_setting]))
-            # a token reads all that is held
-            row["read_kib"] = row["held"] * length / 1024
+            # what chooses for every query says what it read; else a token reads all that is held
+            read_bytes = float(np.mean([one[key].get("read", one[key]["held"]) for one in of_setting]))
+            row["read_kib"] = read_bytes * length / 1024
             row |= difference("against_dense", of_arm, dense, documents)
             for place in distinct([{"place": place} for place in places.tolist()], "place"):
                 here = places == place
@@ -67,6 +73,7 @@ def _levelled(found: list[tuple[Row, np.ndarray]], documents: np.ndarray) -> lis
     bytes_of[HALF] = bytes_of["int2"] / 2
     for row, _ in found:
         row["share"] = row["held"] / full
+        row["read_share"] = row["read_kib"] / all_keys[FULL]["read_kib"]
         if row["level"] == "-":
             fits = next((name for name in reversed(LEVELS) if row["held"] <= bytes_of[name] * OVER), FULL)
             row["level"] = row["packing"] if row["packing"] in LEVELS else fits
@@ -151,6 +158,9 @@ def sentence(rows: list[Row]) -> str:
             one += f"{len(dropping)} arms that drop keys {signs.count(-1)} lose less and {signs.count(1)} more"
             told.append(f"{one}, least {first['title']} ({Comparison.of(first, 'against_dense').size})")
         parts.append(f"{setting[:1].upper()}{setting[1:]}: {'. '.join(told)}.")
+    for name in distinct([row for row in rows if ":" in row["method"]], "method"):
+        row = next(row for row in rows if row["method"] == name)
+        parts.append(f"{row['title']} reads {row[READ]:.0%}: {Comparison.of(row, 'against_dense').size}.")
     family = sum(row.get("against_null_holm") is not None for row in rows)
     lead = "Losses above dense attention at the bytes of caches that drop nothing, as shares of 16 bits. "
     return f"{lead}{' '.join(parts)} Of {family} comparisons, each is judged after Holm's correction for all of them."
@@ -167,8 +177,16 @@ def shown(numbers: dict) -> dict:
         for title, packed in (("keys dropped", False), ("dropped and packed", True)):
             arms = [row for row in inside if row["method"] != NOTHING and (row["packing"] != FULL) == packed]
             named = [row | {"title": titled(row["method"], FULL)} for row in arms]
-            drawn = sorted([*named, *of_nulls], key=_share)
+            drawn = sorted([*named, *of_nulls], key=lambda row: row[HELD])
             charts.append(lines_of(f"{setting}: {title}", drawn, "title", *X, "against_dense"))
+        choosing = [row for row in rows if row["setting"] == setting and ":" in row["method"]]
+        dropped = [row for row in inside if row["method"] != NOTHING and row["packing"] == FULL]
+        named = [row | {"title": titled(row["method"].partition(":")[0], FULL)} for row in (*choosing, *dropped)]
+        drawn = [row | {READ: round(row[READ], 2)} for row in (*named, *of_nulls)]
+        drawn.sort(key=lambda row: row[READ])
+        charts.append(
+            lines_of(f"{setting}: chosen for every query, or dropped", drawn, "title", *X_READ, "against_dense")
+        )
     for setting in distinct(ladder, "setting"):
         inside = [row for row in ladder if row["setting"] == setting]
         x = "rung", "what chooses", "nats per token above dense"
@@ -177,7 +195,3 @@ def shown(numbers: dict) -> dict:
     places = [key.removesuffix("_low") for key in rows[0] if key.endswith("_low") and not key.startswith("against")]
     of_places = [column(place, f"above dense, {place}", "nats per token") for place in places]
     return told | {"columns": [*told["columns"], *of_places]}
-
-
-def _share(row: Row) -> float:
-    return row["level_share"]

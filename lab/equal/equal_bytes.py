@@ -8,17 +8,22 @@ stack lets it choose less freely.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from analysis.methods import METHODS
+from analysis.methods.base import Method
 from analysis.methods.evicting import Evicting
 from analysis.methods.eviction import KINDS
+from analysis.metrics.sparsity import union
 from analysis.models import Model
+from analysis.seam.attention import apply
+from analysis.seam.calls import Block
 from analysis.studies.quality.continuation import KNOWN, UNKNOWN
 from analysis.studies.quality.trial import Newest, calibration_windows
 from analysis.studies.stored.runner import Runnable, Setting, Windows, option
@@ -30,10 +35,13 @@ from lab.equal.rungs import RUNGS, on_rung
 
 RULES = [name for name, method in METHODS.items() if method.saves == "memory" and "ratio" in method.budget_steps]
 FITTED = ("duo_attention", "triattention", "kvzap")
+LADDER = ("snapkv", "expected_attention", "keydiff", "triattention", "kvzap")
 RANDOM, NEWEST, SHORTER = "random", "newest", "shorter"
 SETTINGS = UNKNOWN, KNOWN
 STORED = ("int8", "fp8", "int4", "4bit_nc", "3bit_nc", "int2", "2bit_nc")
-LADDER = ("snapkv", "expected_attention", "keydiff", "triattention", "kvzap")
+# What reads less than it holds: method -> its budgets of keys; Quest chooses in every layer, SparQ adds no mean.
+READING = {"quest": {"dense_layers": 0}, "sparq": {"reallocate": "none"}}
+BUDGETS = (64, 128, 256)
 # Of the keys: three of eight pages of the largest size in a prompt of 1,024 tokens.
 RUNG_SHARE = 3 / 8
 # Texts of a domain that calibrate; the last tokens that KVzap always keeps.
@@ -103,15 +111,19 @@ class EqualBytes(Windows):
     def window(self, run: Setting, fitted: "Fitted", window: np.ndarray) -> dict:
         """What a prompt loses under every arm, in both settings of its question."""
 
-        def make() -> dict:
-            found: dict[str, Any] = {"ladder": {}}
-            for setting in SETTINGS:
-                tried = self.tried(run.lm, window, setting)
-                found[setting] = tried.arms(fitted)
-                found["ladder"][setting] = tried.ladder(fitted, int(RUNG_SHARE * self.length))
-            return found
-
-        return run.part(f"equal-bytes-{ids_hash(window[None])}", [self.continuation, fitted.hash], make)
+        tried = cache(lambda setting: self.tried(run.lm, window, setting))
+        count, decides = int(RUNG_SHARE * self.length), [self.continuation, fitted.hash]
+        parts = {
+            "held": lambda setting: tried(setting).arms(fitted),
+            "read": lambda setting: tried(setting).reading(),
+            "ladder": lambda setting: tried(setting).ladder(fitted, count),
+        }
+        made = {}
+        for name, make in parts.items():
+            label = f"equal-bytes-{name}-{ids_hash(window[None])}"
+            made[name] = run.part(label, decides, lambda make=make: {setting: make(setting) for setting in SETTINGS})
+        arms = {setting: made["held"][setting] | made["read"][setting] for setting in SETTINGS}
+        return arms | {"ladder": made["ladder"]}
 
     def tried(self, lm: Model, window: np.ndarray, setting: str) -> "Tried":
         """A prompt that was read, in a setting of its question. The question quotes it before the last tokens, which
@@ -172,6 +184,34 @@ class Fitted:
         return METHODS[name].build(state, **settings)  # type: ignore[return-value]
 
 
+class Late:
+    """A method from the query at place `cut` on, dense before it: `hooks` for the seam; and a watcher of what is read
+    from there on, `share` of what could be, of each key-value head."""
+
+    def __init__(self, method: Method, cut: int) -> None:
+        self.hooks, self.cut = method, cut
+        self.read = self.visible = 0
+        mask = method.mask
+        vars(method)["mask"] = lambda block: _late(mask(block), block.rows < cut)
+
+    def __call__(self, block: Block, probabilities: Tensor) -> None:
+        late = block.rows >= self.cut
+        assert block.read is not None, "the seam has decided what is read"
+        for name, pairs in (("read", block.read), ("visible", block.visible)):
+            shape = 1, probabilities.shape[1], *pairs.shape[2:]
+            shared = union(pairs.expand(shape), block.sharing)[:, :, late]
+            setattr(self, name, getattr(self, name) + int(shared.count_nonzero()))
+
+    @property
+    def share(self) -> float:
+        """Pairs of key and value vectors that were fetched, of those that could be."""
+        return self.hooks.fetched(self.read, self.visible) / self.visible
+
+
+def _late(mask: Tensor | None, early: Tensor) -> Tensor | None:
+    return None if mask is None else mask | early[:, None]
+
+
 @dataclass
 class Tried:
     """A prompt that was read, with the question and answer that follow."""
@@ -180,11 +220,10 @@ class Tried:
     question: Tensor
     answer: Tensor
 
-    @cached_property
-    def dense(self) -> np.ndarray:
-        """Losses of the answer behind all that was read."""
+    def __post_init__(self) -> None:
+        # losses of the answer behind all that was read
         with self.read.following():
-            return self.read.losses(self.read.everything, FULL, self.question, self.answer)
+            self.dense = self.read.losses(self.read.everything, FULL, self.question, self.answer)
 
     def target(self, level: str) -> float:
         """Bytes of a level."""
@@ -194,16 +233,35 @@ class Tried:
     def measured(self, kept: Kept, storage: str, read: Read | None = None) -> dict:
         """`loss`, its rise in the tokens that lose `worst`, and bytes `held` of each token of the context."""
         losses = (read or self.read).losses(kept, storage, self.question, self.answer)
+        return self.told(losses) | {"held": (read or self.read).bytes_of(kept, storage) / len(self.read.ids)}
+
+    def told(self, losses: np.ndarray) -> dict[str, float]:
+        """`loss` of an answer and its rise in the tokens that lose `worst`."""
         rise = np.sort(losses - self.dense)[::-1]
-        worst = float(rise[: max(1, round(WORST * len(rise)))].mean())
-        held = (read or self.read).bytes_of(kept, storage) / len(self.read.ids)
-        return {"loss": float(losses.mean()), "worst": worst, "held": held}
+        return {"loss": float(losses.mean()), "worst": float(rise[: max(1, round(WORST * len(rise)))].mean())}
 
     def stored(self) -> dict[str, dict]:
         """What drops nothing."""
-        assert len(self.dense) == len(self.answer)
         with self.read.following():
             return {f"- {NOTHING} {kind}": self.measured(self.read.everything, kind) for kind in (FULL, *STORED)}
+
+    @torch.no_grad()
+    def reading(self) -> dict[str, dict]:
+        """What drops nothing and reads less: the prompt is read densely, and of what follows every query chooses."""
+        lm, found = self.read.lm, {}
+        ids, cut = torch.cat([self.read.ids, self.question, self.answer]), len(self.read.ids)
+        held = self.read.bytes_of(self.read.everything, FULL) / cut
+        for name, settings in READING.items():
+            for budget in BUDGETS:
+                method = METHODS[name](**{METHODS[name].budgeted: budget}, **settings)
+                counter = Late(method, cut)
+                with apply(lm, counter.hooks, counter):
+                    logits = lm.lm(ids[None, :-1], use_cache=False).logits[0, -len(self.answer) :].float()
+                losses = F.cross_entropy(logits, self.answer, reduction="none").double().numpy()
+                bounds = 1 / method.page if name == "quest" else 0.0
+                measured = self.told(losses) | {"held": held * (1 + bounds), "read": held * counter.share}
+                found[f"- {name}:{budget} {FULL}"] = measured
+        return found
 
     def arms(self, fitted: Fitted) -> dict[str, dict]:
         """`level name packing` -> what is measured."""

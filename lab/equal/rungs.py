@@ -18,7 +18,9 @@ APPEND, PROTECTED = "append-only", "prompt protected"
 PAGES = {f"pages of {size}": size for size in (16, 64, 128)}
 RUNGS = (HEAD, AS_MEASURED, LAYER, *PAGES, APPEND, PROTECTED)
 # Rules whose scores differ between the query heads of a group.
-BY_QUERY = ("snapkv", "expected_attention", "triattention")
+BY_QUERY = ("snapkv", "ada_kv", "pyramid_kv", "h2o", "expected_attention", "triattention")
+# What reads a whole prompt once more cannot decide on a part of it when that was read.
+AT_ONCE = ("kvzip_plus",)
 # Tokens that are decided on at once where nothing leaves later, and the newest of them that a rule has to keep.
 CHUNK, NEWEST = 128, 16
 
@@ -26,20 +28,22 @@ CHUNK, NEWEST = 128, 16
 def on_rung(name: str, rung: str, read: Read, rule: Evicting, scored: Scored, kept: Kept) -> Kept | None:
     """What stays on a rung, no more keys than `kept`, what the rule keeps as measured; None where it has no such
     rung."""
-    count = int(kept[0].sum(-1).max())
     if rung == AS_MEASURED:
         return kept
+    # of a head of each layer: rules may give layers and heads different shares
+    counts = [int(stays.sum(-1).double().mean()) for stays in kept]
+    prompts = list(zip(scored.prompts, counts, strict=True))
     if rung == HEAD:
-        return [largest(_any_head(rule, prompt), count) for prompt in scored.prompts] if name in BY_QUERY else None
+        return [largest(_any_head(rule, prompt), count) for prompt, count in prompts] if name in BY_QUERY else None
     if rung == APPEND:
-        return [_appended(rule, prompt, count) for prompt in scored.prompts]
+        return None if name in AT_ONCE else [_appended(rule, prompt, count) for prompt, count in prompts]
+    of_layers = list(zip(scored.scores, kept, counts, strict=True))
     if rung == PROTECTED:
         first = torch.arange(len(read.ids)) < len(read.ids) // 8
-        return [largest(scores.masked_fill(first, torch.inf), count) for scores in scored.scores]
-    shared = [_best(scores) for scores in scored.scores]
+        return [largest(scores.masked_fill(first, torch.inf), count) for scores, _, count in of_layers]
     if rung == LAYER:
-        return [largest(one, count).expand_as(stays) for one, stays in zip(shared, kept, strict=True)]
-    return [_paged(stays, one, PAGES[rung], count) for stays, one in zip(kept, shared, strict=True)]
+        return [largest(_best(scores), count).expand_as(stays) for scores, stays, count in of_layers]
+    return [_paged(stays, _best(scores), PAGES[rung], count) for scores, stays, count in of_layers]
 
 
 def _best(scores: Tensor) -> Tensor:

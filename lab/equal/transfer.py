@@ -1,34 +1,37 @@
 """Does eviction that was calibrated on one kind of text hold on another? TriAttention and KVzap, calibrated on one
-domain and run on every other.
+domain and run on every other: novels, code, an encyclopaedia and generated lists.
 
 A serving stack is given one file of statistics for all texts that will come. So each domain calibrates once and is read
 by all: how many of the keys that its own calibration would keep stay, and what the rest costs. The null keeps as many
 keys, the first four and the newest, and is calibrated on nothing.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 
 import numpy as np
 import torch
 
-from analysis.corpus import sample_texts
 from analysis.methods import METHODS
+from analysis.methods.evicting import Evicting
 from analysis.models import Model
-from analysis.studies.quality.trial import KINDS, Newest, Trial, agreement, calibration_windows
+from analysis.studies.quality.trial import KINDS, Newest, calibration_windows
 from analysis.studies.stored.comparisons import Row, difference, interval_caveat
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Runnable, Setting, Windows, option
-from analysis.studies.text.calibration import halves
-from analysis.studies.text.held_out import check_range, domains, held_out_windows, sample_windows
+from analysis.studies.text.held_out import check_range, domains, held_out_windows, ids_hash, sample_windows
+from lab.equal.held import FULL, Read, Scored
+from lab.far.kinds import KINDS as KINDS_OF_DOCUMENTS
+from lab.far.recall import Source, Writer
 from lab.harness.telling import counted, lines_of
 
 FITTED = ("triattention", "kvzap")
-NOTHING = "nothing"
-# The bundled register: its first half calibrates, its second is read.
-REGISTER = "register"
+NOTHING, DENSE, NEWEST = "nothing", "dense", "newest"
+# One set of keys for each key-value head.
+SHARE = "per_layer_perhead"
+# The domain that is generated: lists of made-up facts, pairs, entries and constants, which are asked for again.
+LISTS, LISTED = "lists", ("facts", "pairs", "register", "code")
 
 
 @dataclass(frozen=True)
@@ -47,106 +50,148 @@ class Transfer(Windows):
         check_range("The length of the continuation", self.continuation, 2, self.length - 8)
 
     def measure(self, run: Setting) -> dict:
-        read, rows = Read(run, self), []
-        names = list(read.texts)
-        for place, name in enumerate(names):
-            run.context.progress(place / len(names), name)
-            rows += [row for method in FITTED for row in read.rows(method, name)]
-            rows.append(read.null(name))
-        windows = np.concatenate([read.windows(name)[0] for name in names])
-        units = np.concatenate([1000 * place + read.windows(name)[1] for place, name in enumerate(names)])
+        asked, rows, documents, read = Asked(run, self), [], [], []
+        for place, name in enumerate(asked.texts):
+            run.context.progress(place / len(asked.texts), name)
+            rows += asked.rows(name)
+            windows, of_windows = asked.windows(name)
+            read.append(windows)
+            documents.append(1000 * place + of_windows)
         about = {"prefix": self.length - self.continuation, "continuation": self.continuation}
-        return {"rows": rows, "protocol": run.about(windows, units, **about, kernel="compacted KV cache")}
+        windows = np.concatenate(read)
+        about |= {"calibrated_on": asked.hash, "kernel": "compacted KV cache"}
+        return {"rows": rows, "protocol": run.about(windows, np.concatenate(documents), **about)}
 
     def sample(self, run: Setting, numbers: dict) -> dict:
-        ids = sample_windows(run.lm, self.length)
-        fitted = KINDS["triattention"].fit(run.lm, torch.as_tensor(ids[:1]), self.ratio)
-        trial = Trial(run.lm, KINDS["triattention"], self.ratio, "per_layer_perhead", ids[1:], self.length // 2)
-        return {"triattention": float(trial.losses(trial.method(fitted))[0])}
+        ids = torch.as_tensor(sample_windows(run.lm, self.length))
+        fitted = METHODS["triattention"]().fit(run.lm, ids[:1])
+        read = Read(run.lm, ids[1, : self.length // 2])
+        with read.following():
+            kept = Scored(read, fitted).at(self.ratio)  # type: ignore[arg-type]
+            losses = read.losses(kept, FULL, ids[1, :0], ids[1, self.length // 2 :])
+        return {"triattention": float(losses.mean())}
 
     def part(self, run: Setting, numbers: dict) -> dict:
-        read = Read(run, self)
-        return {"rows": [next(read.rows("triattention", next(iter(read.texts))))]}
+        """The first domain under TriAttention, as its own calibration and all others read it."""
+        asked = Asked(run, self, FITTED[:1])
+        return {"rows": asked.rows(next(iter(asked.texts)))[:-1]}
 
     @staticmethod
     def shown(numbers: dict) -> dict:
-        rows = [row for row in numbers["rows"] if row["calibrated"] not in (row["read"], NOTHING)]
-        kept = [row["agreement"] for row in rows]
+        rows = numbers["rows"]
+        own = [row for row in rows if row["calibrated"] == row["read"]]
+        other = [row for row in rows if row["calibrated"] not in (row["read"], NOTHING)]
+        kept = [row["agreement"] for row in other]
         sentence = (
             f"A calibration on another domain keeps {min(kept):.0%} to {max(kept):.0%} of the keys that the domain's "
+            f"own would keep. {counted(other, 'such losses', {'against_own': 'by its own'})} "
+            f"{counted(own, 'losses with the own', {'against_newest': 'with the first keys and the newest'})}"
         )
-        sentence += "own would keep. " + counted(rows, "such losses", {"against_own": "with the domain's own"})
-        own = [row for row in numbers["rows"] if row["calibrated"] in (row["read"], NOTHING)]
-        title, x = "Loss above dense, calibrated on the domain itself", ("read", "domain", "nats per token")
-        return presented(
-            "transfer",
-            sentence,
-            [lines_of(title, own, "title", *x, "against_dense")],
-            interval_caveat(numbers["protocol"]),
-        )
+        charts = []
+        for method in FITTED:
+            inside = [row for row in rows if row["method"] in (method, NEWEST)]
+            title, x = f"{METHODS[method].title}, by what calibrated", ("read", "domain that is read")
+            charts.append(lines_of(title, inside, "calibrated", *x, "nats per token above dense", "against_dense"))
+        return presented("transfer", sentence, charts, interval_caveat(numbers["protocol"]))
+
+
+def lists(lm: Model, sizes: Transfer, side: int) -> list[str]:
+    """Documents of the generated domain, longer than a window: one for each; those of another side are others."""
+    tokenizer = lm.tokenizer.backend_tokenizer
+    source = Source(tokenizer, {LISTS: np.zeros(1, np.uint16)})
+    texts = []
+    for place in range(sizes.windows):
+        rng = np.random.default_rng([sizes.seed, side, place])
+        writer = Writer(source, 2 * sizes.length, rng, LISTS, thin=False)
+        KINDS_OF_DOCUMENTS[LISTED[place % len(LISTED)]].write(writer)
+        texts.append(lm.tokenizer.decode(writer.document(LISTS).ids.tolist()))
+    return texts
 
 
 @dataclass
-class Read:
+class Asked:
     """The domains, what each of them calibrates, and what is read of it."""
 
     run: Setting
     sizes: Transfer
-    made: dict[tuple[str, str], Any] = field(default_factory=dict)
+    methods: tuple[str, ...] = FITTED
 
     @cached_property
     def texts(self) -> dict[str, tuple[list[str], list[str]]]:
-        """Domain -> (calibrating documents, held-out ones)."""
-        first, second = halves(sample_texts()[REGISTER][1])
-        return domains(self.sizes.corpus, None, self.run.context) | {REGISTER: ([first], [second])}
+        """Domain -> (calibrating documents, those that are read). Where fewer are held out than windows are read, as
+        many of the others as are missing, at most half of them, do not calibrate and are read too."""
+        found, few = {}, self.sizes.windows
+        for name, (train, held_out) in domains(self.sizes.corpus, None, self.run.context).items():
+            aside = len(train) - min(max(0, few - len(held_out)), len(train) // 2)
+            found[name] = train[:aside], [*held_out, *train[aside:]]
+        return found | {LISTS: (lists(self.run.lm, self.sizes, 0), lists(self.run.lm, self.sizes, 1))}
 
     def windows(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The held-out windows of a domain and their documents."""
+        """The windows of a domain that are read, and their documents."""
         return held_out_windows(self.run.lm, self.texts[name][1], self.sizes.length, self.sizes.windows, fewest=1)
 
-    def fitted(self, method: str, name: str) -> Any:
-        """What is fitted of a method on a domain."""
-        if (method, name) not in self.made:
-            lm, train = self.run.lm, self.texts[name][0]
-            windows = calibration_windows(lm, [(f"{name} {place}", text) for place, text in enumerate(train)])
-            self.made[method, name] = KINDS[method].fit(lm, windows, self.sizes.ratio)
-        return self.made[method, name]
+    @cached_property
+    def calibrating(self) -> dict[str, torch.Tensor]:
+        """Domain -> the windows that calibrate."""
+        return {
+            name: calibration_windows(self.run.lm, [(f"{name} {place}", text) for place, text in enumerate(texts)])
+            for name, (texts, _) in self.texts.items()
+        }
 
-    def trial(self, method: str, name: str) -> Trial:
-        """The trial of a method on a domain."""
-        prefix = self.sizes.length - self.sizes.continuation
-        settings = self.sizes.ratio, "per_layer_perhead", self.windows(name)[0], prefix
-        return Trial(self.run.lm, KINDS[method], *settings)
+    @cached_property
+    def hash(self) -> str:
+        """Names what calibrates."""
+        return ids_hash(np.concatenate([windows.numpy().ravel() for windows in self.calibrating.values()]))
 
-    def losses(self, what: str, name: str, make: Callable[[], Any]) -> np.ndarray:
-        """Of a domain's windows under the method that `make` makes, found again where they were measured."""
-        trial = self.trial(FITTED[0], name)
-        decides = [what, name, self.sizes.ratio, trial.prefix, trial.stretches.tolist()]
-        found = self.run.part(f"transfer-{what}-{name}", decides, lambda: {"losses": trial.losses(make()).tolist()})
-        return np.array(found["losses"])
+    @cached_property
+    def fitted(self) -> dict[str, Evicting]:
+        """`method domain` -> the method as the domain calibrates it."""
+        lm, ratio = self.run.lm, self.sizes.ratio
+        made = {}
+        for method in self.methods:
+            for name, windows in self.calibrating.items():
+                made[f"{method} {name}"] = KINDS[method].method(lm, KINDS[method].fit(lm, windows, ratio), ratio, SHARE)
+        return made
 
-    def dense(self, name: str) -> np.ndarray:
-        """Of dense attention."""
-        return self.losses("dense", name, METHODS["dense"])
+    def window(self, window: np.ndarray) -> dict:
+        """Of a window: its `losses` behind the prompt, nats per token, under every method as every domain calibrates
+        it, and of every two such calibrations how many keys both keep (`kept`)."""
 
-    def null(self, name: str) -> Row:
-        """The first four keys and the newest, as many."""
-        losses = self.losses("newest", name, lambda: Newest(ratio=self.sizes.ratio))
-        row = {"method": "newest", "title": Newest.title, "calibrated": NOTHING, "read": name, "agreement": None}
-        return row | difference("against_dense", losses, self.dense(name), self.windows(name)[1])
+        def make() -> dict:
+            ids = torch.as_tensor(window)
+            at = self.sizes.length - self.sizes.continuation
+            read = Read(self.run.lm, ids[:at])
+            kept = {DENSE: read.everything, NEWEST: Scored(read, Newest()).at(self.sizes.ratio)}
+            kept |= {key: Scored(read, method).at(self.sizes.ratio) for key, method in self.fitted.items()}
+            with read.following():
+                losses = {key: float(read.losses(stays, FULL, ids[:0], ids[at:]).mean()) for key, stays in kept.items()}
+            shared = {}
+            for method in self.methods:
+                for one, other in product(self.texts, repeat=2):
+                    both = zip(kept[f"{method} {one}"], kept[f"{method} {other}"], strict=True)
+                    shared[f"{method} {one} {other}"] = sum(int((a & b).sum()) for a, b in both)
+            return {"losses": losses, "kept": shared}
 
-    def rows(self, method: str, name: str) -> Iterator[Row]:
-        """A row for each domain that calibrates, the one that is read first."""
-        trial, documents = self.trial(method, name), self.windows(name)[1]
-        own, kept = None, trial.kept(self.fitted(method, name))
-        for calibrated in [name, *(other for other in self.texts if other != name)]:
-            fitted = self.fitted(method, calibrated)
-            losses = self.losses(f"{method}-{calibrated}", name, partial(trial.method, fitted))
-            row: Row = {"method": method, "title": METHODS[method].title, "calibrated": calibrated, "read": name}
-            row["agreement"] = agreement(kept, trial.kept(fitted))
-            row |= difference("against_dense", losses, self.dense(name), documents)
-            own = losses if own is None else own
-            yield row | ({} if calibrated == name else difference("against_own", losses, own, documents))
+        decides = [self.sizes.continuation, self.sizes.ratio, self.hash]
+        return self.run.part(f"transfer-{ids_hash(window[None])}", decides, make)
+
+    def rows(self, name: str) -> list[Row]:
+        """Of a domain that is read: for every method one for each domain that calibrates, its own first; and the null,
+        which keeps as many keys, the first four and the newest."""
+        read, documents = [self.window(window) for window in self.windows(name)[0]], self.windows(name)[1]
+        losses = {key: np.array([one["losses"][key] for one in read]) for key in read[0]["losses"]}
+        rows: list[Row] = []
+        for method in self.methods:
+            for calibrated in [name, *(other for other in self.texts if other != name)]:
+                key, own = f"{method} {calibrated}", f"{method} {name}"
+                row: Row = {"method": method, "title": METHODS[method].title, "calibrated": calibrated, "read": name}
+                both, stay = (sum(one["kept"][f"{own} {other}"] for one in read) for other in (calibrated, name))
+                row["agreement"] = both / stay
+                row |= difference("against_dense", losses[key], losses[DENSE], documents)
+                against, control = ("newest", NEWEST) if key == own else ("own", own)
+                rows.append(row | difference(f"against_{against}", losses[key], losses[control], documents))
+        row = {"method": NEWEST, "title": Newest.title, "calibrated": NOTHING, "read": name, "agreement": None}
+        return [*rows, row | difference("against_dense", losses[NEWEST], losses[DENSE], documents)]
 
 
 transfer = Runnable(Transfer)

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from analysis.commands import commandline
 from analysis.files import write_text
 from analysis.places import CACHE, revision
 from analysis.runs import Result
@@ -12,7 +11,6 @@ from analysis.runs.stored import Column, StoredStudy, StudyProtocol, read_study,
 from analysis.studies import NAMED
 from analysis.studies.registry import STORED
 from analysis.studies.stored.comparisons import Row
-from analysis.studies.stored.quick import asked
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "measured.md"
 # Of a table here: a page of the app shows the whole one, and draws it.
@@ -20,8 +18,9 @@ ROWS, COLUMNS = 9, 6
 HEAD = """# What was measured
 
 Made by `python -m analysis measured` from the stored studies in `models_cache`; do not edit. Of every study: its
-question, what it claims, the beginning of its main table, and the command that measures it again. All rows, all
-columns, curves and notes are on the app's page that is named, and in its file `models_cache/*/studies/NAME.json`.
+question, what it claims, the beginning of its main table, and the command that measures it again; with `--quick` it
+checks a part of it in under two minutes. All rows, all columns, curves and notes are on the app's page that is named,
+and in its file `models_cache/*/studies/NAME.json`.
 `python -m analysis remeasure --stale --corpus DIR --state models_cache/demo` measures the studies that are out of date,
 and with `--minutes 0` only says which. Brackets hold 95% intervals, or what the notes on the page say.
 """
@@ -80,11 +79,10 @@ def document(studies: dict[str, StoredStudy]) -> str:
         protocol, made_with = study.protocol, study.numbers["protocol"]
         parts += [f"## {title}", f"**{question(protocol.study)}** {study.sentence}", *earlier(protocol)]
         parts += [*main_table(study), f"```\n{protocol.command}\n```"]
-        check = commandline("study", asked(NAMED[protocol.study].sizes, made_with))
         facts = [protocol.date[:10], f"model {protocol.model} {protocol.revision}", made_with["machine"]]
         facts += [protocol.dtype, f"seed {protocol.seed}", protocol.corpus]
         facts += [f"{made_with['seconds']:,.0f} seconds"] if made_with.get("seconds") else []
-        parts += [f"`{check}` checks a part of it in under two minutes.", f"*{'; '.join(filter(None, facts))}*"]
+        parts.append(f"*{'; '.join(filter(None, facts))}*")
     return "\n\n".join(parts) + "\n"
 
 

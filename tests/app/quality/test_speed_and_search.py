@@ -216,8 +216,12 @@ def test_equal_bytes_and_what_stacks_run_stand_under_memory(page, monkeypatch):
     study = json.loads((CACHE / "demo/studies/equal-bytes.json").read_text())
     stored = {"equal-bytes": StoredStudy.of(study)}
     monkeypatch.setattr(asking, "study", lambda model, name: (stored.get(name), ""))
-    app = page(quality_saves="memory", quality_evidence="yes")
-    assert not app.exception and "What a stack can run" in [one.value for one in app.header]
-    drawn = [[trace["name"] for trace in one["data"]] for one in figures(app)]
-    for panel in study["panels"]:
-        assert [line["name"] for line in panel["series"]] in drawn, panel["title"]
+    for axis, hidden in (("held", "read_share"), ("read", "level_share")):
+        app = page(quality_saves="memory", quality_evidence="yes", bytes_axis=axis)
+        assert not app.exception and "What a stack can run" in [one.value for one in app.header]
+        drawn = [
+            (one["layout"]["xaxis"]["title"]["text"], [trace["name"] for trace in one["data"]]) for one in figures(app)
+        ]
+        for panel in study["panels"]:
+            lines = panel["x_label"], [line["name"] for line in panel["series"]]
+            assert (lines in drawn) == (panel["x"] != hidden), panel["title"]

@@ -6,10 +6,11 @@ import torch
 
 from analysis.methods import METHODS
 from analysis.models import Model
+from analysis.seam.attention import apply
 from analysis.studies.quality.continuation import KNOWN, UNKNOWN
 from analysis.studies.quality.following import Turn, follow
 from lab.equal.bytes_rows import LEVELS, OVER, ranked
-from lab.equal.equal_bytes import RULES, Random
+from lab.equal.equal_bytes import BUDGETS, READING, RULES, Late, Random
 from lab.equal.held import FULL, Read, Scored, head_bytes
 from lab.equal.prefill import SCALES, law_of
 from lab.equal.rungs import APPEND, AS_MEASURED, HEAD, LAYER, PROTECTED, RUNGS, on_rung
@@ -29,6 +30,11 @@ def test_every_arm_stands_in_both_settings(stored):
     assert list(settings) == [UNKNOWN, KNOWN]
     # DuoAttention keeps sinks and a window, here more than the prompt
     assert set(RULES) - {"duo_attention"} <= {row["method"] for row in made["rows"]}
+    choosing = [row for row in made["rows"] if ":" in row["method"]]
+    assert len(choosing) == 2 * len(READING) * len(BUDGETS)
+    for row in choosing:
+        # three pages of 16, or 64 keys, are more than a prompt of 32 has: all is read, and what chooses is read besides
+        assert row["against_dense"] == pytest.approx(0, abs=1e-4) and row["read_share"] > 1, row["title"]
     for row in made["rows"]:
         assert row["held"] > 0 and row["worst"] >= row["against_dense"] - 1e-6
         if row["level"] in LEVELS:
@@ -36,6 +42,26 @@ def test_every_arm_stands_in_both_settings(stored):
     assert {row["rung"] for row in made["ladder"]} == set(RUNGS)
     for row in made["ladder"]:
         assert row["rung"] != AS_MEASURED or row["against_measured"] == 0
+
+
+def test_a_method_that_comes_late_reads_what_it_chooses_from_there_on():
+    """SparQ with all channels is the oracle: two keys and itself for every query from place 8 on, all before it."""
+    lm, ids = Model(tiny("qwen3"), None, "tiny", "", 3, 4, 2, 8, 512), token_ids(1, 12)
+    late = Late(METHODS["sparq"](k=2, channels=8, local=0, reallocate="none"), 8)
+    rows: dict[int, set[int]] = {}
+
+    def watch(block, probabilities):
+        late(block, probabilities)
+        for row, read in zip(
+            block.rows.tolist(), block.read.expand_as(probabilities).sum(-1)[0].T.tolist(), strict=True
+        ):
+            rows.setdefault(row, set()).update(read)
+
+    with torch.no_grad(), apply(lm, late.hooks, watch):
+        lm.lm(ids, use_cache=False)
+    assert all(read == ({row + 1} if row < 8 else {3}) for row, read in rows.items()), rows
+    # of 9 + 10 + 11 + 12 keys that could be read, 12 in full and half of each for the estimate
+    assert late.share == pytest.approx(12 / 42 + 0.5)
 
 
 @pytest.mark.parametrize(("name", "storage"), [("snapkv", FULL), ("ada_kv", "int4"), ("keydiff", "fp8")])
