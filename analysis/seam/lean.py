@@ -1,5 +1,5 @@
 """transformers, imported without what it reaches for and nothing here uses: half of the time that a command takes to
-start. Whatever imports it afterwards gets it whole.
+start. In processes of our own only: who has this installed as `focuscope.analysis` may use the rest.
 
 Left out are the compiler that it marks functions for (torch._dynamo, which brings sympy and inductor), models spread
 over processes (torch.distributed.tensor), and scipy, for losses of object detection.
@@ -80,7 +80,7 @@ class NoNumbers(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-if COMPILER not in sys.modules:
+if __name__.startswith("analysis.") and COMPILER not in sys.modules:
     try:
         _import()
     except (ImportError, AttributeError):

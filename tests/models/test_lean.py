@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GptOssConfig, LlamaCo
 
 from analysis.seam.layers import empty_model
 from analysis.seam.lean import NoNumbers
+from tests.conftest import ROOT
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 64}
 LLAMA = LlamaConfig(**SIZES, intermediate_size=48, num_key_value_heads=2)
@@ -21,6 +22,13 @@ from transformers.utils import is_scipy_available
 import torch
 print("torch._dynamo" in sys.modules, is_scipy_available())
 print(torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2)).tolist(), hasattr(torch._dynamo, "convert_frame"))
+"""
+
+INSTALLED = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("focuscope.analysis.seam.lean", "analysis/seam/lean.py")
+spec.loader.exec_module(importlib.util.module_from_spec(spec))
+print("transformers.modeling_utils" in sys.modules)
 """
 
 
@@ -59,3 +67,9 @@ def test_ranges_on_a_real_device_and_draws_of_real_numbers_are_as_ever():
 def test_compiler_and_libraries_are_there_for_who_asks_afterwards():
     done = subprocess.run([sys.executable, "-c", AFTER], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False True", "[2.0, 2.0] True"]
+
+
+@pytest.mark.slow
+def test_who_has_it_installed_keeps_a_whole_transformers():
+    done = subprocess.run([sys.executable, "-c", INSTALLED], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["False"]
