@@ -23,6 +23,7 @@ COMPILER = "torch._dynamo"
 # The one part of it that transformers calls: it stands on its own.
 ALONE = f"{COMPILER}._trace_wrapped_higher_order_op"
 MARKS = ("allow_in_graph", "assume_constant_result", "disable")
+MODELS, READ = "models", "define_import_structure"
 UNUSED = ("is_scipy_available", "is_torch_distributed_available")
 DRAWN = (torch.Tensor.normal_, torch.Tensor.uniform_, nn.init.normal_, nn.init.kaiming_uniform_)
 PARTS = ("modeling_utils", "generation.utils", "masking_utils", "models.auto.modeling_auto")
@@ -61,8 +62,28 @@ def _without_unused() -> Iterator[None]:
             setattr(place, name, answer)
 
 
+@contextmanager
+def _read_once() -> Iterator[None]:
+    """Tell the package of models what transformers has read of its two thousand files, in the place of reading them
+    again."""
+    read = getattr(import_utils, READ)
+
+    def structure(path: str, prefix: str | None = None) -> Any:
+        if Path(path).parent.name != MODELS:
+            return read(path, prefix)
+        listed = vars(sys.modules["transformers"])["_import_structure"]
+        inside = {name.partition(".")[2]: set(named) for name, named in listed.items() if name.startswith(f"{MODELS}.")}
+        return {frozenset(): inside}
+
+    setattr(import_utils, READ, structure)
+    try:
+        yield
+    finally:
+        setattr(import_utils, READ, read)
+
+
 def _import() -> None:
-    with _without_compiler(), _without_unused():
+    with _without_compiler(), _without_unused(), _read_once():
         for part in PARTS:
             importlib.import_module(f"transformers.{part}")
 
@@ -83,6 +104,6 @@ class NoNumbers(TorchFunctionMode):
 if __name__.startswith("analysis.") and COMPILER not in sys.modules:
     try:
         _import()
-    except (ImportError, AttributeError):
+    except (ImportError, AttributeError, KeyError):
         # Another version reaches for more: what was imported stays, and the rest comes as its own imports bring it.
         pass
