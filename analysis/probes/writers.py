@@ -6,7 +6,7 @@ a query is the sum of what each writer gives it, exactly (Elhage et al. 2021; Fe
 own code does the algebra: its layers are run again at the places in question, with the outputs of the writers given.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -172,8 +172,8 @@ class Stream:
         modules = [key for key in values if isinstance(key, nn.Module)]
         try:
             for module in modules:
-                out = values[module]
-                module.forward = _giver((out, None) if module in self.tuples else out)
+                given = (values[module], None) if module in self.tuples else values[module]
+                module.forward = lambda *args, out=given, **kwargs: out
             yield
         finally:
             for module in modules:
@@ -224,8 +224,7 @@ class Stream:
     def _parts(self, out: Tensor, leaves: Values) -> dict[str, Tensor]:
         """What each writer gives to `out` [P, D]: writer -> float64 [P, D]."""
         parts: dict[str, Tensor] = {}
-        size = sum(value.numel() for value in leaves.values()) * 8
-        at_once = max(1, GRADIENT_BYTES // size)
+        at_once = max(1, GRADIENT_BYTES // (8 * sum(value.numel() for value in leaves.values())))
         basis = torch.eye(out.shape[-1], dtype=out.dtype, device=out.device)[:, None].expand(-1, *out.shape)
         for first, rows in zip(range(0, len(basis), at_once), basis.split(at_once), strict=True):
             given = torch.autograd.grad(
@@ -296,7 +295,3 @@ class _Given(Hooks):
     def finish_output(self, layer: int, out: Tensor) -> Tensor:
         """What the layer's heads gave."""
         return self.values[layer]
-
-
-def _giver(out: Any) -> Callable[..., Any]:
-    return lambda *args, **kwargs: out
