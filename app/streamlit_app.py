@@ -10,7 +10,7 @@ from app.selection.look import TOUR_STEPS
 from app.selection.menu import DOORS, FIRST, MOVED
 from app.serve import memory, sharing
 from app.tour import steps
-from app.ui import asking, chips, door, fields, foot, jobs, share, widgets
+from app.ui import asking, chips, door, fields, foot, head_cards, jobs, share, widgets
 from app.ui.painted import PARTS
 from app.worth import banner
 
@@ -110,6 +110,8 @@ with widgets.guarded():
     with widgets.guarded():
         view.run()
     later = st.container()
+    with widgets.guarded():
+        head_cards.on_hover()
     if not bare:
         with widgets.guarded():
             foot.links(about)

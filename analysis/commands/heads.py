@@ -229,6 +229,7 @@ class HeadCards(OfTexts):
         "named", "heads whose writers are asked for: those with a name, all, none", options=("named", "all", "none")
     )
     output: str = field("", help="FILE.json to write")
+    headvis: str = field("", help="a new folder to write too, which HeadVis opens as its data")
     seed: int = seed()
 
 

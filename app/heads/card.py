@@ -36,7 +36,7 @@ def show(statistics: Run, table: dict, tokens: dict, cell: tuple[int, int], name
         _head(table, cell, names)
         own.show(table, cell)
         without.prove(tokens, *cell, heads=max(table["head"]) + 1)
-    sides = {spelled(*cell): run}
+    sides = {f"head {spelled(*cell)}": run}
     if second:
         with second, widgets.guarded():
             sides |= _second(table, tokens, run)
@@ -107,11 +107,11 @@ def _second(table: dict, tokens: dict, first: Run) -> Mapping[str, Run]:
     cells, beside = sorted(cells_of(table)), st.session_state["beside"]
     if beside == "head":
         cell = _other_head(cells, cells[(cells.index((layer, head)) + 1) % len(cells)])
-        name, run = spelled(*cell), scope.ask(*cell, part, first.request["query"])
-        widgets.prose(head_cards.cards().get(name) or "No name.", "quiet")
+        name, run = f"head {spelled(*cell)}", scope.ask(*cell, part, first.request["query"])
+        widgets.prose(head_cards.cards().get(spelled(*cell)) or "No name.", "quiet")
     elif beside == "text":
         text = other.text()
-        name, run = f"{spelled(layer, head)} in {cached.texts()[text]}", scope.ask(layer, head, 0, None, text=text)
+        name, run = f"head {spelled(layer, head)} in {cached.texts()[text]}", scope.ask(layer, head, 0, None, text=text)
     elif model := other.model():
         name, run = _of_model(model, tokens, first)
     else:
@@ -145,7 +145,7 @@ def _of_model(model: str, tokens: dict, first: Run) -> tuple[str, Run]:
     position = other.aligned(tokens, first.numbers["offset"] + first.numbers["query"], theirs)
     part = theirs["window"][position]
     query = position - theirs["window"].index(part)
-    return f"{spelled(*cell)} of {model}", scope.ask(*cell, part, query, model=model)
+    return f"head {spelled(*cell)} of {model}", scope.ask(*cell, part, query, model=model)
 
 
 def _other_head(cells: list[tuple[int, int]], usual: tuple[int, int]) -> tuple[int, int]:

@@ -41,12 +41,12 @@ def _card(cell: tuple[int, int], tokens: int) -> None:
     run = cached.store().find(request)
     if run is None:
         help = "Its names with their proof, your words, its statistics and who explains it, as JSON."
-        jobs.run_button(f"Make the card of {name}", request, "heads_card", tokens, help)
+        jobs.run_button(f"Make the card of head {name}", request, "heads_card", tokens, help)
         return
     (card,) = run.numbers["cards"]
     content = run.numbers | {"cards": [card | {"name": "", "note": ""} | head_cards.notes().get(name, {})]}
     file, words = f"head-{name}.json", json.dumps(content, indent=1)
-    st.download_button(f"Card of {name}", words, file, "application/json", key="heads_card_file")
+    st.download_button(f"Card of head {name}", words, file, "application/json", key="heads_card_file")
 
 
 def _numbers(named: Mapping[str, Run], tokens: dict, table: dict, cell: tuple[int, int]) -> None:
@@ -78,9 +78,9 @@ def _preference(tokens: dict, cell: tuple[int, int], first: Run) -> None:
     layer, head = cell
     part = first.request["part"]
     request = HeadPreference(**state.study_args(st.session_state, layer=layer, head=head)).but(part=part)
-    run = asking.ask(request, f"Looking which way the queries of {spelled(layer, head)} point", len(tokens["piece"]))
+    run = asking.ask(request, f"Looking where the queries of head {spelled(layer, head)} point", len(tokens["piece"]))
     numbers, table = run.numbers, cached.columns(run, "preference")
-    drawn = head_charts.preference(table, spelled(layer, head))
+    drawn = head_charts.preference(table, f"head {spelled(layer, head)}")
     plots.draw(
         drawn,
         table,
@@ -116,7 +116,7 @@ def _alike(table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> No
     settings = {"layer": layer, "head": head, "without_first": st.session_state["without_first"]}
     request = Alike(**state.study_args(st.session_state, **settings))
     part, size = scope.windows("alike_all", request, tokens)
-    run = asking.ask(request.but(part=part), f"Comparing {spelled(layer, head)} with the others", size)
+    run = asking.ask(request.but(part=part), f"Comparing head {spelled(layer, head)} with the others", size)
     even = f"A head that reads all tokens alike: {run.numbers['even']:.0%}."
     widgets.prose(even, "quiet")
     heads = cached.columns(run, "heads")

@@ -34,7 +34,7 @@ def strongest(run: Run) -> str:
     words, name = cached.columns(run, "tokens")["word"], spelled(numbers["layer"], numbers["head"])
     reader = words[numbers["offset"] + numbers["query"]]
     if not keys["key"]:
-        return f"From “{reader}”, {name} has nothing to read without the first token."
+        return f"From “{reader}”, head {name} has nothing to read without the first token."
     word, back, share = (keys[column][0] for column in ("word", "distance", "attention"))
     where = f"{back:,} tokens back" if back else "the token itself"
     return f"“{reader}” looks at “{word}”, {where}: {share:.0%} of its attention."
@@ -57,12 +57,12 @@ def text(run: Run, tokens: dict) -> None:
         numbers["offset"] + query,
         key="heads_text",
         identity=run.id + run.created,
-        legend=f"read by {spelled(numbers['layer'], numbers['head'])}",
+        legend=f"read by head {spelled(numbers['layer'], numbers['head'])}",
         crossed=crossed,
         bare=True,
         on_token=lambda: state.choose(st.session_state, query=painted.clicked("heads_text", "token")),
     )
-    distance(run, 0, spelled(numbers["layer"], numbers["head"]))
+    distance(run, 0, f"head {spelled(numbers['layer'], numbers['head'])}")
 
 
 def _places(both: Run, words: list[str]) -> None:
@@ -111,7 +111,7 @@ def cross(run: Run) -> None:
 def pattern(run: Run) -> None:
     """The tab: the pattern, the exact tile that was asked for, and the top keys of the query."""
     name = spelled(run.numbers["layer"], run.numbers["head"])
-    drawn_pattern(run, "heads_pattern_0", f"Pattern, {name}", box=True)
+    drawn_pattern(run, "heads_pattern_0", f"Pattern, head {name}", box=True)
     _tile(run)
     _keys(run)
 

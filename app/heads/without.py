@@ -22,7 +22,7 @@ TERM = "ablation of a head"
 # Names in runs of an earlier version.
 BEFORE = {"change": "loss_change", "divergence": "kl"}
 ROWS = {
-    "without": tables.Column("without"),
+    "without": tables.Column("without", heads=True),
     "estimate": tables.Column("estimate", "number", 4, help="of first order, in nats per token"),
     "loss_change": tables.Column("loss rises by", "number", 4, words="rise", help="measured in a pass of its own"),
     "kl": tables.Column("KL to all heads", "number", 4, help="how far the predictions move, in nats per token"),
@@ -58,11 +58,11 @@ def prove(tokens: dict, layer: int, head: int, heads: int) -> None:
         return
     with widgets.guarded():
         asked, size = scope.windows("without_all", request, tokens)
-        run = asking.ask(request.but(part=asked), f"Reading the text without {name}", size)
+        run = asking.ask(request.but(part=asked), f"Reading the text without head {name}", size)
         rows = {row["without"]: row for row in _rows(run)}
         widgets.prose(f"Without it: {rows[name]['rise']} nats per token.", "more")
         if rival in rows and rival != name:
-            widgets.prose(f"Another head, {rival}: {signed(rows[rival]['loss_change'], '.4f')}.", "quiet")
+            widgets.prose(f"Without head {rival} instead: {signed(rows[rival]['loss_change'], '.4f')}.", "quiet")
         _worst(rows[name], f"heads_worst_{name}")
 
 
@@ -92,7 +92,7 @@ def all_heads(tokens: dict, layer: int, head: int) -> None:
     widgets.notes(run)
     wanted = spelled(layer, head)
     if wanted not in [row["without"] for row in run.numbers["rows"]]:
-        run = asking.ask(request.but(heads=wanted, part=part), f"Reading the text without {wanted}", size)
+        run = asking.ask(request.but(heads=wanted, part=part), f"Reading the text without head {wanted}", size)
     _text(run, wanted, tokens)
 
 
@@ -133,7 +133,7 @@ def _text(run: Run, wanted: str, tokens: dict) -> None:
         identity=f"{run.id}.{wanted}",
         place=f"heads_without_text.{len(paint)}",
         tips=[("loss rises by", [None if rise is None else f"{rise:+.3f}".replace("-", "−") for rise in rises])],
-        legend=f"predicted worse without {wanted}; unpainted: by less than 0.1 nats",
+        legend=f"predicted worse without head {wanted}; unpainted: by less than 0.1 nats",
         hint="Hover to see a token, click to make it the query.",
         locked=row["worst"],
         on_token=lambda: _look_at(painted.clicked("heads_without_text", "token")),

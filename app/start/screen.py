@@ -14,7 +14,7 @@ from analysis.runs import Run
 from app import cached, topbar
 from app.selection import state
 from app.start import pair_list
-from app.ui import asking, foot, head_cards, packed, painted, widgets
+from app.ui import asking, foot, packed, painted, widgets
 from app.ui.reading import LONG
 
 # Tokens that the strip marks to be gone to.
@@ -133,7 +133,6 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         "peaks": _peaks(tokens, run.numbers["min_distance"]),
         "links": packed.linked(tokens, cached.array(run, "links"), cached.array(run, "link_share"), card["heads"]),
         "keep": kept and _steps(kept),
-        "heads": head_cards.cards(),
         "keep_waits": None if kept else "the loss is measured next",
         "tabs": titles,
         "tab": look.tab,

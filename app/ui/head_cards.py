@@ -8,10 +8,12 @@ from analysis.commands.heads import Names as NamesOfHeads, Statistics
 from analysis.runs.head_notes import Notes, notes_of, others_of
 from app import cached
 from app.selection import state
-from app.ui import asking, tables
+from app.ui import asking, painted, tables
 
 # (layer, head) -> its names.
 Names = Mapping[tuple[int, int], Sequence[str]]
+# On every page: shows the card of a head over its name.
+_NAMES = painted.part("names", '<div class="head-card" popover="manual" role="status"></div>')
 MARKS = {"confirmed": " ✓", "not confirmed": " (not confirmed)"}
 
 
@@ -65,5 +67,11 @@ def _statistics() -> Statistics:
     return Statistics(**state.study_args(st.session_state, without_first=st.session_state["without_first"]))
 
 
+def on_hover() -> None:
+    """Let the page show the card of a head wherever its name stands: of the model in use, once that is known."""
+    if cached.card(st.session_state["model"]) is not None:
+        _NAMES(key="head_names", data={"cards": cards()})
+
+
 # The column of a table that names heads.
-HEAD = tables.Column("head", hover=cards)
+HEAD = tables.Column("head", heads=True)

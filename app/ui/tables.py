@@ -21,8 +21,8 @@ _TABLE = part(
 class Column:
     """One column: its title, `kind` (`text`, `token`, `whole`, `number`, `share`), digits, tooltip; `full` draws a bar
     behind the number, full at that value; `wrap` lets long text break; `words` names the values that stand in the cells
-    instead, while the column's own sort it; a `spare` column is left out where the table is narrow; `hover` gives what
-    stands on hover over a cell, by its value."""
+    instead, while the column's own sort it; a `spare` column is left out where the table is narrow; `heads`: its
+    values are names of heads."""
 
     title: str
     kind: str = "text"
@@ -32,7 +32,7 @@ class Column:
     wrap: bool = False
     words: str = ""
     spare: bool = False
-    hover: Callable[[], Mapping[Any, str]] | None = None
+    heads: bool = False
 
     def show(self, value: Any) -> str:
         """The value as it stands in a cell, with a minus that is no hyphen; a missing one is a dash."""
@@ -52,11 +52,8 @@ class Column:
         """What the browser gets of the column `name` of these values."""
         cells = list(values[name][:MAX_ROWS])
         words = list(values[self.words][:MAX_ROWS]) if self.words else [self.show(cell) for cell in cells]
-        names = ("kind", "help", "full", "wrap", "spare")
+        names = ("kind", "help", "full", "wrap", "spare", "heads")
         about = {"label": self.title} | {name: getattr(self, name) for name in names}
-        if self.hover:
-            said = self.hover()
-            about["tips"] = [said.get(cell) for cell in cells]
         return about | {"values": cells, "shown": words}
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from analysis.commands.temperature import QueriesKeys
 from analysis.corpus import sample_texts
 from tests.browser import script
-from tests.made.browsing import PATIENCE, plot, redrawn, settle
+from tests.made.browsing import PATIENCE, plot, redrawn, settle, unfold
 
 pytestmark = pytest.mark.browser
 FRAME = 50  # milliseconds between two frames while the hand drags
@@ -50,6 +50,36 @@ def test_keys_choose_a_head_and_its_own_name_stays(app_server, page, width):
     opened(page, f"{app_server}/heads?head=4.3")
     expect(page.get_by_role("textbox", name="Your name for it")).to_have_value(f"mine at {width}")
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), "nothing is cut at the right"
+
+
+def test_the_card_of_a_head_stands_on_hover_over_its_name_in_a_sentence_and_a_select_box(app_server, page):
+    opened(page, f"{app_server}/heads?head=3.6&beside=head")
+    shows(page, "3.6")
+    card, second = page.locator(".head-card"), page.get_by_role("combobox", name="Second head")
+    expect(second).to_be_visible(timeout=PATIENCE)
+    sentence = page.locator("h1").get_by_text("reads farthest")
+    name = re.match(r"Head (\d+\.\d+)", sentence.inner_text())[1]
+    expect(card).to_be_hidden()
+    sentence.hover(position={"x": 20, "y": 15})
+    expect(card).to_be_visible()
+    assert card.inner_text().startswith(f"head {name} · ") and re.search("90% on [0-9,]+ keys", card.inner_text())
+    box = page.locator("[data-testid=stSelectbox]", has=second)
+    box.hover()
+    expect(card).to_have_text(re.compile(f"^head {second.input_value()} · "))
+    unfold(page, second)
+    page.get_by_role("option", name="2.1", exact=True).hover()
+    expect(card).to_have_text(re.compile("^head 2.1 · previous token"))
+    page.keyboard.press("ArrowDown")
+    reached = page.locator(f"id={second.get_attribute('aria-activedescendant')}").inner_text()
+    expect(card).to_have_text(re.compile(f"^head {reached} · "))
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    page.mouse.move(5, 700)
+    chip = page.locator(".heads .chips b").nth(1)
+    chip.hover()
+    expect(card).to_have_text(re.compile(f"^head {chip.inner_text()} · "))
+    page.locator(".heads .said").hover()
+    expect(card).to_be_hidden()
 
 
 def test_a_dragged_rectangle_shows_its_tile(app_server, page):

@@ -21,7 +21,7 @@ ROWS = "[aria-label='Methods and their numbers'] tr"
 @pytest.mark.slow
 @pytest.mark.alone
 def test_the_pointer_on_a_token_shows_both_ways_at_once(app_server, page):
-    visit(page, f"{app_server}/attention-heads?head=3.6&query=1900", "How far back, 3.6")
+    visit(page, f"{app_server}/attention-heads?head=3.6&query=1900", "How far back, head 3.6")
     text = painted(page).first
     text.scroll_into_view_if_needed()
     expect(text.locator(".t.lock")).to_be_in_viewport()

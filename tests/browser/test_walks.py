@@ -137,7 +137,7 @@ def test_a_researcher_follows_a_link_of_a_text_to_its_head_and_keeps_a_report(
     saved.value.save_as(report)
     fresh = browser.new_context(viewport={"width": 1000, "height": 900}, offline=True).new_page()
     fresh.goto(report.as_uri())
-    expect(fresh.get_by_role("heading", name=f"How far back, {layer}.{head}")).to_be_visible()
+    expect(fresh.get_by_role("heading", name=f"How far back, head {layer}.{head}")).to_be_visible()
     expect(fresh.get_by_text("log.txt").first).to_be_visible()
     assert fresh.locator("img").evaluate("image => image.complete && image.naturalWidth > 100")
     fresh.context.close()

@@ -18,6 +18,7 @@ from ...runs import state_root
 from ...runs.head_notes import checked_cards, notes_of, put_others
 from ..context import Context, protocol
 from .head import statistics
+from .headvis import write_headvis
 from .names import names
 from .texts import head_texts
 from .why import why
@@ -66,7 +67,7 @@ class BroughtCards(Answer):
 def head_cards(request: HeadCards, *, context: Context) -> CardsOfHeads:
     """What is known of each head: its names with their proof, own words, statistics over the texts, the writers that
     explain it (of those that `writers` says), and where it reads farthest. Errors: BadSetting."""
-    path = _writable(request.output, context)
+    path, folder = _writable(request.output, ".json", context), _writable(request.headvis, "", context)
     lm = context.model(request.model)
     titled = [context.text(key) for key in request.texts or []] or list(natural_samples().items())
     keys = request.texts or [context.add_text(*each) for each in titled]
@@ -115,6 +116,9 @@ def head_cards(request: HeadCards, *, context: Context) -> CardsOfHeads:
     )
     if path:
         write_text(path, json.dumps(made.numbers, indent=1, ensure_ascii=False) + "\n")
+    if folder:
+        texts = [text for _, text in titled]
+        write_headvis(folder, lm, texts, cells, made.protocol, context=context.within(0.9, 0.1))
     return made
 
 
@@ -144,12 +148,13 @@ def _root(context: Context) -> Path:
     return context.store.root if context.store else state_root()
 
 
-def _writable(output: str, context: Context) -> Path | None:
-    """The file to write, if any. Errors: BadSetting."""
+def _writable(output: str, ending: str, context: Context) -> Path | None:
+    """The file or folder to write, if any. Errors: BadSetting."""
     if not output:
         return None
-    if context.browser or not output.endswith(".json") or Path(output).exists():
-        raise BadSetting(f"Cards are written to a new FILE.json, on the command line only, and not to {output}.")
+    if context.browser or not output.endswith(ending) or Path(output).exists():
+        kind = f"FILE{ending}" if ending else "folder"
+        raise BadSetting(f"Cards are written to a new {kind}, on the command line only, and not to {output}.")
     return Path(output)
 
 

@@ -21,9 +21,6 @@ function linksOf(own, i, readers) {
   return found
 }
 
-// What stands on hover over the name of a head; nothing on a page that knows no more of it.
-const cardOf = (own, head) => own.data.heads?.[head] ?? ""
-
 const spelledHead = (cell, heads) => `${Math.floor(cell / heads)}.${cell % heads}`
 
 // First and past-the-last token of the whole word that a token is a piece of.
@@ -81,7 +78,7 @@ function bars(own, i, readers) {
     const row = element("button", `row ${readers ? "reader" : "key"}`, "", name, element("span", "bar", "", fill), element("span", "number", percent(share)), element("span", "head", head))
     row.type = "button"
     Object.assign(row.dataset, { token: at, head, share: share.toFixed(5) })
-    row.title = [`head ${head} gives it ${percent(share)} of its attention`, cardOf(own, head)].filter(Boolean).join("\n")
+    row.title = `head ${head} gives it ${percent(share)} of its attention`
     row.onclick = () => own.goto(at)
     return row
   })
@@ -127,7 +124,6 @@ function card(root, own, i) {
   const parts = [top, element("h3", "", about.title)]
   if (about.head !== undefined) {
     const measured = element("p", "measured", "", `head ${about.head} · ${percent(about.share)} of its attention · chance ${percent(about.chance)}`)
-    measured.title = cardOf(own, about.head)
     Object.assign(measured.dataset, { head: about.head, share: about.share.toFixed(5), chance: about.chance.toFixed(6), key: about.key, query: about.query })
     parts.push(measured)
     if (about.why) parts.push(element("p", "quiet", about.why))
@@ -156,7 +152,8 @@ function list(root, own) {
     const row = element("button", "row link", "", words, element("span", "number", `−${whole(pair.query - pair.key)}`), element("span", "number", percent(pair.attention)), element("span", "head", pair.head))
     row.type = "button"
     row.setAttribute("aria-pressed", own.data.open === n)
-    row.title = [pair.why, cardOf(own, pair.head)].filter(Boolean).join("\n")
+    row.dataset.head = pair.head
+    row.title = pair.why ?? ""
     row.onclick = () => own.opened(n)
     return row
   })

@@ -21,7 +21,7 @@ function chips(own) {
   const { root, data } = own, line = root.querySelector(".chips")
   line.replaceChildren(...data.measures.map(({ name, chip, best }) => {
     const button = document.createElement("button"), answer = document.createElement("b")
-    answer.textContent = best
+    answer.textContent = answer.dataset.head = best
     button.append(`${chip}: `, answer)
     button.setAttribute("aria-pressed", name === data.measure)
     button.onclick = () => {

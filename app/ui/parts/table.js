@@ -118,7 +118,8 @@ function cell(column, i) {
   } else if (column.kind === "text") {
     td.className = column.wrap ? "wrap" : ""
     td.textContent = text
-    td.title = column.tips?.[i] ?? text
+    if (column.heads) td.dataset.head = text
+    else td.title = text
   } else {
     td.className = "number"
     if (column.full && value !== null) {

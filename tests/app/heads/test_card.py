@@ -12,7 +12,7 @@ from app import cached
 from app.heads import head_charts, one_head, painted_weights
 from app.ui import other, packed
 from tests.app.heads.test_heads import head, page
-from tests.made.in_process import columns, figures, markup, part, put, select, tables
+from tests.made.in_process import columns, figures, markup, opened, part, put, select, tables
 from tests.made.results import CONTEXT
 
 TWO_WINDOWS = ("a word of text " * (CONTEXT // 2)).strip()
@@ -47,7 +47,7 @@ def test_prove_it_takes_this_head_and_another_of_its_layer_away_exactly(client):
     app.button(key="heads_prove").click().run()
     (run,) = client.store.list("ablate", 5)
     assert run.request["heads"] == "2.1,2.0" and run.request["part"] == 0 and app.query_params["without"] == "yes"
-    assert "Without it: +7.5000 nats per token." in markup(app) and "Another head, 2.0: +7.5000." in markup(app)
+    assert "Without it: +7.5000 nats per token." in markup(app) and "Without head 2.0 instead: +7.5000." in markup(app)
     app.button(key="heads_worst_2.1").click().run()
     assert app.query_params["query"] == str(CONTEXT - 1)
     page(head="0.0", without="yes", without_by="mean")
@@ -60,8 +60,9 @@ def test_a_card_is_made_and_others_stand_beside_on_every_hover(client):
     app = page(head="2.1", head_tab="numbers")
     assert part(app, "heads")["about"]["2.1"].endswith("mine · anna: hers, sink")
     (heads,) = (table["columns"][0] for table in tables(app) if table["label"].startswith("Heads like this one"))
-    assert heads["kind"] == "text" and "mine · anna: hers, sink" in str(part(page(head="2.0"), "heads")["about"]["2.1"])
-    assert all(tip is not None for tip in heads["tips"]) and len(heads["tips"]) == len(heads["values"])
+    assert heads["heads"] and part(app, "names")["cards"] == part(app, "heads")["about"]
+    for elsewhere in ("text", "methods", "worth"):
+        assert "mine · anna: hers, sink" in part(opened(elsewhere), "names")["cards"]["2.1"], elsewhere
     app.button(key="heads_card").click().run()
     assert not app.error and [job.verb for job in client.states.values()] == ["head-cards"]
 
@@ -182,7 +183,7 @@ def test_a_pinned_head_another_text_and_another_model_stand_beside(client):
     app.button(key="heads_pin").click().run()
     assert app.query_params["other_head"] == "1.0" and part(app, "heads")["pinned"] == "1.0"
     app = page(head="2.1", head_tab="numbers", beside="head", other_head="1.0")
-    assert list(columns(app))[1:3] == ["2.1", "1.0"] and head(app) == "2.1"
+    assert list(columns(app))[1:3] == ["head 2.1", "head 1.0"] and head(app) == "2.1"
     app = page(head="1.0", head_tab="pattern", beside="head")
     assert app.selectbox(key="other_head_pick").value == "1.1"
     patterns = [one["data"][0] for one in figures(app) if one["data"][0]["type"] == "heatmap"]
@@ -193,7 +194,7 @@ def test_a_pinned_head_another_text_and_another_model_stand_beside(client):
     app = page(head="1.0", head_tab="numbers", query=5, beside="model", other_model="demo-gpt2")
     one, two = (client.store.list("head", 9)[place].request for place in (-1, 0))
     assert two["model"] == "demo-gpt2" and two["query"] == 5 and not app.error
-    assert list(columns(app))[1:3] == ["1.0", "1.0 of demo-gpt2"]
+    assert list(columns(app))[1:3] == ["head 1.0", "head 1.0 of demo-gpt2"]
     mine, others = {"start": [0, 3, 7]}, {"start": [0, 1, 5, 8]}
     assert [other.aligned(mine, token, others) for token in range(3)] == [0, 1, 2]
 

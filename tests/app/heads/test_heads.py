@@ -162,7 +162,7 @@ def test_what_is_lost_without_heads_is_listed_and_painted(client, monkeypatch, n
     app = page(heads_evidence="yes", layer=0, head=0, without_by="mean")
     request = client.store.list("ablate", 5)[0].request
     assert request["heads"] == "0.0" and request["by"] == "mean", "another head gets a pass of its own"
-    assert "predicted worse without 0.0" in json.dumps(part(app, "painted", 1))
+    assert "predicted worse without head 0.0" in json.dumps(part(app, "painted", 1))
 
 
 def test_the_studies_behind_the_names_are_shown_or_their_commands(client):

@@ -1,0 +1,88 @@
+"""The folder for HeadVis, read back by what its `data_pipeline.py` says of each field, against dense attention of
+transformers."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from analysis.commands.heads import HeadCards, Statistics
+from analysis.errors import BadSetting
+from tests.made.evaluating import TEXT, stock_tables
+
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def folder(ask, tmp_path_factory):
+    """The folder of two heads on two texts."""
+    place = tmp_path_factory.mktemp("headvis") / "data"
+    ask(HeadCards, texts=[TEXT, TEXT[40:]], heads="0.1,1.2", writers="none", headvis=str(place))
+    return place
+
+
+def read(folder, name: str):
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_config_and_scatter_name_the_heads_and_their_axes(folder, ask):
+    config, rows = read(folder, "config"), read(folder, "scatter_data")
+    assert config["heads"] == [[0, 1], [1, 2]] == [[row["layer"], row["head"]] for row in rows]
+    names = {config["head_data_pattern"].format(layer=layer, head=head) for layer, head in config["heads"]}
+    assert names == {path.name for path in (folder / "heads").iterdir()}
+    assert set(rows[0]) == {"layer", "head", *config["metrics"]} and set(config["metric_descriptions"]) == set(
+        rows[0]
+    ) - {"layer", "head"}
+    assert (config["has_umap"], config["umap_heads"], read(folder, "server_config")) == (False, [], {})
+    # One window of a text is one sequence, so that the same numbers come from the command of one text.
+    table = ask(Statistics, text=TEXT).tables["heads"].set_index(["layer", "head"])
+    assert rows[1]["previous_token_score"] == pytest.approx(table.loc[(1, 2), "previous_token"], abs=0.05)
+    content = read(folder, "heads/L0H1")
+    for listed in (*config["custom_plots"], *config["custom_tables"]):
+        assert content[listed["key"]]
+    assert set(config["statistics_display"]) == set(content["statistics"])
+
+
+def test_sequences_hold_the_attention_of_their_tokens_in_sparse_places(folder, home):
+    stock = stock_tables(home)[1, 2]
+    content = read(folder, "heads/L1H2")
+    listed, config = content["sequences"], read(folder, "config")
+    (first,) = (each for each in listed if each["sequence_id"] == 0)
+    assert first["seq_len"] == len(first["tokens"]) == SIZE and "".join(first["tokens"]).startswith("the cat sat")
+    queries, keys = np.divmod(first["attention_indices"], SIZE)
+    np.testing.assert_allclose(first["attention_values"], stock[queries, keys], atol=1e-4)
+    for query in range(SIZE):
+        strongest = np.sort(stock[query])[::-1][:8]
+        assert (queries == query).sum() == (strongest >= 0.005).sum()
+    beside = stock * ~np.eye(SIZE, dtype=bool)
+    assert first["max_activation"] == pytest.approx(beside[1:, 1:].max(), abs=1e-4)
+    most = {each["interval"]: [] for each in listed}
+    for each in listed:
+        most[each["interval"]].append(each["max_activation"])
+    assert sorted(most) == list(range(1, config["n_intervals"] + 1))
+    assert all(max(most[low]) <= min(most[low + 1]) for low in range(1, config["n_intervals"]))
+
+
+def test_histograms_and_tokens_add_up_the_pairs_that_are_written(folder):
+    content = read(folder, "heads/L0H1")
+    distances, weights = [], Counter()
+    for each in content["sequences"]:
+        queries, keys = np.divmod(each["attention_indices"], each["seq_len"])
+        distances += (queries - keys).tolist()
+        for query, value in zip(queries, each["attention_values"], strict=True):
+            weights[each["tokens"][query]] += value
+    drawn = content["qk_distance_histogram"]
+    assert len(drawn["bin_edges"]) == len(drawn["bin_values"]) + 1
+    assert drawn["bin_values"][:3] == [
+        sum(low <= one < high for one in distances) for low, high in ((0, 1), (1, 2), (2, 4))
+    ]
+    best = content["top_query_tokens"]
+    assert [row["weight"] for row in best] == sorted((row["weight"] for row in best), reverse=True)
+    assert best[0]["weight"] == pytest.approx(weights[best[0]["token"]] / weights.total(), abs=1e-4)
+    assert sum(content["histogram"]["bin_values"]) == len(content["sequences"])
+
+
+def test_a_folder_that_is_there_is_left_alone(ask, folder):
+    with pytest.raises(BadSetting):
+        ask(HeadCards, texts=[TEXT], heads="0.1", writers="none", headvis=str(folder))
