@@ -88,6 +88,8 @@ def looks_and_keys(tab, width: int, background: tuple[int, int, int]) -> None:
     drawn = pixels(tab.picture())[:844, :width]
     colours, counts = np.unique(drawn.reshape(-1, 3), axis=0, return_counts=True)
     assert tuple(colours[counts.argmax()]) == background
+    if background == DARK:
+        assert (luminance(drawn) > 0.9).mean() < 0.001, "nothing is left in white"
     # The answer stands in the first fifth.
     words, around = luminance(drawn[: len(drawn) // 5]), luminance(np.array(background))
     pairs = ((words.max(), around), (around, words.min()))
