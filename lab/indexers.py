@@ -227,6 +227,7 @@ class Indexers(Seeds, Windows):
             "notes": [
                 interval_caveat(numbers["protocol"]),
                 inside.told_inside(numbers["inside"]),
+                "Needles and generation at equal reads were not measured inside the model.",
                 "DSA is trained for up to {steps:,} steps, the others for up to {others_steps:,}; the bucket routers "
                 "were calibrated on other documents.".format(**numbers["protocol"]["sizes"]),
             ],

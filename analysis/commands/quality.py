@@ -145,17 +145,18 @@ class SparseConfig(OfTexts):
 
 class ExportEviction(OfTexts):
     """A calibration on texts as serving stacks read it, with a certificate: TriAttention's statistics (FILE.pt) with
-    TensorRT-LLM's options, KVzap's lines (FILE.safetensors), the share of keys of each head (FILE.npy), or which layers
-    choose keys for those below (FILE.txt)."""
+    TensorRT-LLM's options, KVzap's lines or an indexer's weights (FILE.safetensors), the share of keys of each head
+    (FILE.npy), or which layers choose keys for those below (FILE.txt)."""
 
     place = "quality.eviction_files:export_eviction"
 
     output: str = field(help="FILE.pt, FILE.safetensors, FILE.npy or FILE.txt; its certificate is FILE.json")
     method: str = field(
         "triattention",
-        "whose calibration leaves: .pt, .safetensors, .npy, .txt",
-        options=("triattention", "kvzap", "ada_kv", "layer_reuse"),
+        "whose calibration leaves: .pt, .safetensors, .npy, .txt, .safetensors",
+        options=("triattention", "kvzap", "ada_kv", "layer_reuse", "indexer"),
     )
+    kind: str = field("dsa", "which indexer leaves, of indexer", options=("dsa", "qsa", "m3", "seer", "low_rank"))
     ratio: float = field(
         0.5, "share of a prompt's keys that is removed, or not read, where it is measured", low=0.01, high=0.99
     )

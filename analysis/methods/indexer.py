@@ -1,5 +1,6 @@
 """Learned indexers as a method: DSA, QSA, M3, SeerAttention, MoBA and a low-rank form, fitted to a frozen model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -72,25 +73,25 @@ class LearnedIndexer(Method):
         """The indexer's own key of each token, by the size of the layer's key and value."""
         return self.share_ if hasattr(self, "share_") else 0.0
 
-    def fit(self, model: Any, windows: Tensor) -> Self:
-        """Fit every kind to the attention of the model on windows [n, T], at keys that the window does not reach."""
+    def fit(self, model: Any, windows: Tensor, kinds: Sequence[str] = FITTED) -> Self:
+        """Fit `kinds` to the attention of the model on windows [n, T], at keys that the window does not reach."""
         layers, heads, kv_heads, dim = shape_of(model.lm)
         sizes = Sizes(min_distance=min(self.window, windows.shape[1] // 4), **TRAINING)
         fittings: dict[tuple[int, str], Fitting] = {}
 
         def take(layer: int, inputs: dict[str, Inputs]) -> None:
-            for kind in FITTED:
+            for kind in kinds:
                 width = inputs[""].hidden.shape[-1]
                 if (layer, kind) not in fittings:
                     fittings[layer, kind] = Fitting(kind, width, heads, kv_heads, dim, sizes, layer)
                 fittings[layer, kind].begin(inputs[INDEXERS[kind].reads])
 
         def watch(layer: int, rows: Tensor, attention: Tensor) -> None:
-            for kind in FITTED:
+            for kind in kinds:
                 fittings[layer, kind].take(rows, attention)
 
         for window in windows:
-            read_layers(model, window.cpu().numpy(), {INDEXERS[kind].reads for kind in FITTED}, take, watch)
+            read_layers(model, window.cpu().numpy(), {"", *(INDEXERS[kind].reads for kind in kinds)}, take, watch)
             for fitting in fittings.values():
                 fitting.end()
         self.fitted = packed({place: fitting.fit() for place, fitting in fittings.items()})

@@ -34,6 +34,7 @@ ELSEWHERE = {  # method -> the command that writes it as serving stacks and othe
     "duo_attention": "export-heads -o full_attention_heads.tsv",
     "triattention": "export-eviction TEXT TEXT -o triattention.pt",
     "kvzap": "export-eviction TEXT TEXT --method kvzap -o kvzap.safetensors",
+    "indexer": "export-eviction TEXT TEXT --method indexer -o indexer.safetensors",
     "ada_kv": "export-eviction TEXT TEXT --method ada_kv -o shares.npy",
     "layer_reuse": "export-eviction TEXT TEXT --method layer_reuse -o pattern.txt",
 }

@@ -9,7 +9,7 @@ from analysis.commands.heads import Names
 from analysis.commands.routing import RouteVisit
 from analysis.runs import Run
 from app import cached
-from app.routing import one_token
+from app.routing import inside, one_token
 from app.routing.bucket_routers import ROUTERS
 from app.selection import state
 from app.ui import asking, jobs, plots, studied, tables, widgets
@@ -53,7 +53,12 @@ def show(run: Run, key: str) -> None:
     curves = [(row, row["curve"]) for row in rows if row["curve"]]
     if curves:
         plots.draw(learning(curves), _points(curves), "Learning curves", f"{key}_learned")
-    widgets.prose("They are kept for this model: the method Indexer reads by them on Methods and Generate.", "quiet")
+    inside.show(run, key)
+    widgets.prose(
+        "They are kept for this model: the method Indexer reads by them on Methods and Generate. On the command line "
+        "export-eviction --method indexer writes one as transformers names its tensors, with a certificate.",
+        "quiet",
+    )
 
 
 def hunger(heads: list[dict]) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.commands.routing import Route
+from analysis.commands.routing import SPARE, STEPS, Route
 from analysis.runs import Run
 from analysis.runs.brought import TEXTS
 from app import cached, topbar
 from app.routing import curves, indexers, live
-from app.routing.bucket_routers import HEAD_COLUMNS, named
+from app.routing.bucket_routers import HEAD_COLUMNS, ROUTERS, named
 from app.selection import state
 from app.selection.sparsify import OPTIMISERS, PARTITIONS, RECALL_OF, ROUTE_HEADS
 from app.ui import fields, jobs, plots, repeat, widgets
@@ -43,7 +43,7 @@ def show(card: dict) -> None:
             "Calibrate and test again" if stored else "Calibrate and test",
             request,
             "route_run",
-            tokens=2 * request.prompts * settings["length"],
+            tokens=_tokens(request),
             instead_of=stored.id if stored else None,
             smaller=lambda: [Scope("without the MLP router", {"route_mlp": False})] * request.mlp,
             type="secondary" if stored else "primary",
@@ -73,9 +73,27 @@ def _settings(usual: int) -> dict:
     beside = {"distances": further or None, "recall_of": chosen["route_fit_recall_of"]}
     beside |= {"optimiser": chosen["route_optimiser"]}
     args |= {name: value for name, value in beside.items() if value != Route.defaults[name]}
-    if chosen["route_indexers"] and args["heads"] == "all" and "recall_of" not in args:
-        args |= {"kinds": indexers.FITTED}
+    kinds = _kinds()
+    if kinds and args["heads"] == "all" and "recall_of" not in args:
+        args |= {"kinds": kinds}
     return args | {name: chosen[f"route_{name}"] for name in ("buckets", "own", "mlp", "seed")}
+
+
+def _kinds() -> list[str]:
+    """The indexers that are ticked; `yes`, of older links, means all."""
+    words = (st.session_state["route_indexers"] or "").split("~")
+    return [kind for kind in indexers.FITTED if kind in words or words == ["yes"]]
+
+
+def _tokens(request: Route) -> int:
+    """How many tokens the prompts of both halves have, about: a text is cut into as many as its characters fill."""
+    length, keys = request.length or 1, request.texts or []
+    if not keys:
+        return 2 * request.prompts * length
+    of_each = -(-request.prompts // (len(keys) // 2))
+    characters = [len(cached.store().text(key)[1]) for key in keys]
+    prompts = [max(1, min(of_each, count // (SPARE * length))) for count in characters]
+    return sum(min(many * length, count // 3) for many, count in zip(prompts, characters, strict=True))
 
 
 def _distances() -> list[int]:
@@ -101,12 +119,24 @@ def _form(longest: int, usual: int) -> None:
         st.text_input("Heads", key="route_heads", width=190, max_chars=200, **look)
         st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
         st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))
-        st.toggle("Fit indexers", key="route_indexers", help=cached.glossary("indexer"))
         st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))
         if st.session_state["route_mlp"]:
             look = {"format_func": OPTIMISERS.__getitem__, "width": 220, "help": cached.glossary("bucket routers")}
             st.selectbox("Trained by", list(OPTIMISERS), key="route_optimiser", **look)
-    widgets.prose("Sinks are left out as chosen above. The slider is of the first distance.", "quiet")
+    st.session_state["route_kinds_pick"] = _kinds()
+    look = {"format_func": lambda kind: ROUTERS[kind].title, "on_change": _ticked, "selection_mode": "multi"}
+    st.pills("Fit indexers", indexers.FITTED, key="route_kinds_pick", help=cached.glossary("indexer"), **look)
+    widgets.prose(
+        "Sinks are left out as chosen above. The slider is of the first distance. Training the MLP would take most of "
+        "the time, so it is left out unless it is switched on. Indexers are trained for at most "
+        f"{STEPS} steps and stop when selection texts gain no more.",
+        "quiet",
+    )
+
+
+def _ticked() -> None:
+    """What is ticked is the selection."""
+    state.choose(st.session_state, route_indexers="~".join(st.session_state["route_kinds_pick"]) or None)
 
 
 def _far() -> None:

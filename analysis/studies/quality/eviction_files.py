@@ -1,4 +1,5 @@
-"""What was calibrated, as serving stacks read it: TriAttention's statistics, KVzap's lines, heads' shares, a pattern.
+"""What was calibrated, as other programs read it: TriAttention's statistics, KVzap's lines, an indexer's weights,
+heads' shares, a pattern.
 
 Each file has a certificate: how far it holds between halves, from other domains, and on text not calibrated on.
 """
@@ -28,6 +29,7 @@ from ..context import Context, protocol
 from ..stored.comparisons import difference
 from ..text.calibration import document_windows, split_texts, text_keys
 from ..text.held_out import make_folder
+from .indexed import Indexed, weights_file
 from .pattern import Pattern
 from .trial import KINDS, Trial, agreement, calibration_windows
 
@@ -104,6 +106,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path, Model, Any], bytes]]] = {
     "kvzap": (".safetensors", lines_file),
     "ada_kv": (".npy", shares_file),
     "layer_reuse": (".txt", pattern_file),
+    "indexer": (".safetensors", weights_file),
 }
 
 
@@ -138,7 +141,8 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
     if context.browser:
         raise BadSetting("Files for serving stacks are written on the command line only.")
     path, keys = Path(request.output), max(1, round((1 - request.ratio) * request.prefix))
-    kind = KINDS.get(request.method) or Pattern(request.anchors, keys)
+    others = {"layer_reuse": Pattern(request.anchors, keys), "indexer": Indexed(request.kind, keys)}
+    kind: Any = KINDS.get(request.method) or others[request.method]
     suffix, write = WRITERS[request.method]
     if path.suffix != suffix:
         raise BadSetting(f"{path.name} ends in {path.suffix or 'nothing'}: {request.method} leaves as FILE{suffix}.")
@@ -181,6 +185,7 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
         "sha256": hashlib.sha256(data).hexdigest(),
         "method": request.method,
         "share": request.share if request.method == "triattention" else None,
+        "kind": request.kind if request.method == "indexer" else None,
         "ratio": request.ratio,
         "calibration_tokens": windows.numel(),
         "calibration_texts": text_keys(split.calibrate),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...answer import doc, record
+from ...commands.routing import STEPS
 from ...errors import BadSetting
 from ...fitted import FOLDER
 from ...indexers import INDEXERS
@@ -36,7 +37,7 @@ SHUFFLED = "_shuffled"
 BOUNDS = {"oracle_layer": "layer", "oracle_group": "group", "oracle_head": "head"}
 RECENT = "recent_keys"
 # How `route` trains them.
-TRAINING: dict[str, Any] = {"steps": 200, "rate": 3e-3}
+TRAINING: dict[str, Any] = {"steps": STEPS, "rate": 3e-3}
 # Queries of a test prompt that are held against their attention.
 TESTED = 96
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ...commands import commandline
-from ...commands.routing import Route
+from ...commands.routing import LENGTH, Route
 from ...corpus import text_hash
 from ...errors import BadSetting
 from ...indexers.sizes import Sizes
@@ -36,8 +36,6 @@ from .starved import StarvedRow, starved_rows
 from .states import Kept, keep, state_of
 from .texts import Prompt, heads_of, prompts_of, sides_of
 
-# Tokens of a prompt unless said otherwise.
-LONGEST = 2048
 GRID = (16, 64, 256, 1024)  # minimum distances
 USUAL = (Route.recall_of, Route.optimiser)
 
@@ -65,7 +63,7 @@ def route(request: Route, *, context: Context) -> Routed:
     if context.browser and (request.store or request.work):
         raise BadSetting("Routers are stored from the command line, not from a page: leave store and work out.")
     lm = context.model(request.model)
-    length = request.length or min(lm.max_positions, LONGEST)
+    length = request.length or min(lm.max_positions, LENGTH)
     buckets = request.buckets or buckets_for(length)
     cell = Cell(request.min_distance, request.sinks, recall_of=request.recall_of)
     _check(request, lm, length, buckets, cell)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...commands.routing import SPARE
 from ...corpus import tokenize
 from ...errors import BadSetting, BadText
 from ...models import Model
@@ -14,8 +15,6 @@ from ..text.held_out import texts_of
 from ..text.states import check_head
 
 LEAST = 3  # documents on either side
-# Characters that surely hold a token.
-SPARE = 8
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,10 @@
 
 import pytest
 
+from analysis.commands.routing import Route
+from analysis.declaration.command import Shape
 from analysis.errors import BadText, NotFitted
+from analysis.runs import Result
 from analysis.studies.routing.rows import NAMES
 from analysis.studies.take.settings import settings_of
 from app import cached
@@ -11,7 +14,8 @@ from app.selection import state
 from app.ui import repeat
 from app.ui.take import GAINS
 from tests.made.in_process import captions, columns, figures, keys, markup, opened, part, select
-from tests.made.quality import DESCRIBED, method
+from tests.made.quality import ANSWERS, DESCRIBED, method
+from tests.made.results import protocol
 from tests.made.routing import BUCKETS, MADE, RECALL, put_curves
 
 
@@ -151,14 +155,30 @@ def test_own_texts_are_a_job_and_its_result_is_shown(client):
     assert app.text_input(key="route_heads").value == "all"
 
 
-def test_fitted_indexers_show_the_heads_that_starve_by_name_and_what_they_were_not_offered(client):
+def inside_the_model(args: dict, text: str) -> Result:
+    """The second way loses least."""
+    rows = [
+        {"method": one["name"], "settings": {"window": 64} | one.get("settings", {}), "title": "StreamingLLM"}
+        | {"reads_causal": 0.25, "difference": loses, "difference_low": None, "difference_high": None}
+        for one, loses in zip(args["methods"], (0.2, 0.1, 0.3), strict=True)
+    ]
+    return Result({"rows": rows, "notes": [], "protocol": protocol("evaluate", args, 64)})
+
+
+def test_fitted_indexers_show_the_heads_that_starve_by_name_and_what_they_were_not_offered(client, monkeypatch):
+    monkeypatch.setitem(ANSWERS, "evaluate", inside_the_model)
     texts = [client.store.put_text(f"text number {number} " * 30, f"t{number}") for number in range(6)]
     link = {"route_tab": "fit", "route_corpus": "+".join(texts), "route_indexers": "yes"}
     app = page(**link)
     app.button(key="route_run").click().run()
-    assert client.job.args["kinds"] == indexers.FITTED
+    assert client.job.args["kinds"] == indexers.FITTED and client.job.args["mlp"] is False
     client.done("route", client.job.args)
     app.run()
+    assert "DSA loses least: perplexity +10.0%" in markup(app)
+    assert columns(app, 1)["reads by"] == ["DSA", "MoBA", "StreamingLLM"]
+    inside = asked(client, "evaluate")
+    assert (inside["text"], inside["share"], inside["long_text"]) == (texts[-1], 0.25, "first")
+    assert [one["name"] for one in inside["methods"]] == ["indexer", "indexer", "streaming_llm"]
     assert "MoBA finds 40%" in markup(app) and "1 of 2 heads get less than half of their best: 5%" in markup(app)
     assert figures(app)[0]["data"][0]["x"] == ["2.1 previous token", "1.0 sink"]
     request = asked(client, "route-visit")
@@ -167,6 +187,21 @@ def test_fitted_indexers_show_the_heads_that_starve_by_name_and_what_they_were_n
     app.selectbox(key="route_starved").set_value((1, 0)).run()
     assert [app.query_params[name] for name in ("layer", "head")] == ["1", "0"]
     assert asked(client, "route-visit")["layer"] == 1
+
+
+def test_the_price_is_that_of_the_kinds_that_are_ticked(client):
+    texts = [client.store.put_text(f"text number {number} " * 30, f"t{number}") for number in range(6)]
+    prices, about = [], {"route_tab": "fit", "route_corpus": "+".join(texts)}
+    for link in ({}, {"route_indexers": "moba"}, {"route_indexers": "dsa~m3"}, {"route_indexers": "yes"}):
+        app = page(**about, **link)
+        app.button(key="route_run").click().run()
+        request = client.job.args
+        assert request.get("kinds", []) == [kind for kind in indexers.FITTED if kind in str(link) or "yes" in str(link)]
+        prices.append(Route.workload(request, 360, Shape(6, 8)))
+    assert prices == sorted(set(prices)), "the more is fitted, the more it costs"
+    app = page(**about, route_indexers="dsa")
+    app.button_group(key="route_kinds_pick").set_value(["qsa", "dsa"]).run()
+    assert app.query_params["route_indexers"] == "dsa~qsa" and not app.error
 
 
 def test_length_prompts_distances_and_what_is_measured_are_chosen(client):

@@ -4,6 +4,7 @@ import cmath
 import hashlib
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +15,15 @@ from safetensors import safe_open
 import analysis
 from analysis.commands.quality import ExportEviction
 from analysis.errors import BadSetting
+from analysis.indexers import INDEXERS
 from analysis.methods import METHODS
+from analysis.methods.indexer import TRAINING
 from analysis.studies.quality.eviction_files import export_eviction
+from analysis.studies.quality.indexed import Indexed
 from analysis.studies.quality.pattern import Pattern
 from analysis.studies.quality.trial import KINDS, Newest, agreement, calibration_windows, kept_of
 from analysis.studies.text.calibration import split_texts
+from analysis.studies.text.scoring import score_window
 from tests.made.evaluating import TEXT
 
 OTHER = "a dog ran to the house and a cat sat there on the old mat\n" * 12
@@ -30,7 +35,7 @@ def ask(context, home):
     """`ask(**arguments)` -> the answer for the tiny model, of two texts."""
     texts = [context.add_text(name, text) for name, text in (("one", TEXT), ("other", OTHER))]
     about = {"texts": texts, "model": str(home / "tiny"), **SHORT}
-    return lambda **more: export_eviction(ExportEviction(**about, **more), context=context)
+    return lambda **more: export_eviction(ExportEviction(**about | more), context=context)
 
 
 def read_back(path, layer, head, keys, positions, now, rates):
@@ -102,6 +107,74 @@ def test_lines_and_shares_read_back(ask, context, home, tmp_path):
     assert (counts / counts.mean() - torch.as_tensor(shares / shares.mean())).abs().max() < 0.2
     with pytest.raises(BadSetting, match="leaves as FILE.pt"):
         ask(output=str(tmp_path / "wrong.npy"))
+
+
+def class_of(config, path):
+    """The indexer of transformers that config.json names, with the tensors of the file for the second layer."""
+    module = {"dsa": "deepseek_v32", "m3": "minimax_m3_vl", "qsa": "qwen4_exp"}[config["kind"]]
+    room = pytest.importorskip(f"transformers.models.{module}.modeling_{module}")
+    indexer = getattr(room, config["class"])(SimpleNamespace(**config), 1).float()
+    begin = "model.layers.1.self_attn.indexer."
+    with safe_open(path, "pt") as file:
+        of_layer = {name.removeprefix(begin): file.get_tensor(name) for name in file.keys() if begin in name}
+        assert len(file.keys()) == config["n_modules"] * len(of_layer)
+    indexer.load_state_dict(of_layer, strict=True)
+    return indexer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dsa", "m3", "qsa"])
+def test_an_indexer_is_read_back_by_its_class_from_the_format_alone(ask, home, tmp_path, monkeypatch, kind):
+    """What the class of transformers hands to topk is what our indexer of the same tensors scores."""
+    path = tmp_path / "indexer.safetensors"
+    monkeypatch.setitem(TRAINING, "steps", 2)
+    made = ask(output=str(path), method="indexer", kind=kind, prefix=52, ratio=0.2)
+    config = json.loads((tmp_path / "config.json").read_text())
+    indexer, handed, stock = class_of(config, path), [], torch.Tensor.topk
+    monkeypatch.setattr(torch.Tensor, "topk", lambda x, *a, **b: (handed.append(x.clone()), stock(x, *a, **b))[1])
+    hidden = torch.randn(40, config["hidden_size"], generator=torch.Generator().manual_seed(0))
+    places, sizes = torch.arange(40), config["qk_rope_head_dim"]
+    angles = torch.outer(places, config["rope_theta"] ** (-torch.arange(0, sizes, 2) / sizes)).repeat(1, 2)
+    tables, causal = (angles.cos()[None], angles.sin()[None]), torch.ones(40, 40, dtype=torch.bool).tril()
+    with torch.no_grad():
+        if kind == "dsa":
+            indexer(hidden[None], hidden[None], tables, torch.zeros(1, 40, 40).masked_fill(~causal, -torch.inf), None)
+            theirs = handed[0][0]
+        elif kind == "m3":
+            indexer(hidden[None], tables, None, places[None])
+            theirs = handed[0][0][..., 0]
+        else:
+            indexer(hidden[None], tables, causal[None, None], None)
+            theirs = handed[-1]
+    state, about = dict(indexer.named_parameters()), {"block": config.get("indexer_compress_ratio")}
+    ours = analysis.indexer_scores(kind, state, hidden, angles.cos(), angles.sin(), **about)
+    if kind == "m3":
+        # The first block, beyond the reach of the own one, which the class puts first.
+        ours = ours[..., : config["index_block_size"]].amax(-1)[:, 32:]
+        theirs = theirs[:, 32:]
+    ours = ours[-1] if kind == "qsa" else ours
+    seen = ~theirs.isneginf()
+    assert torch.equal(seen, ~ours.isneginf()) and seen.any()
+    assert (ours[seen] - theirs[seen]).abs().max() < 1e-5 * max(1, theirs[seen].abs().max())
+
+    certificate = json.loads((tmp_path / "indexer.json").read_text())
+    assert certificate["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest() and certificate["kind"] == kind
+    assert certificate["calibration_tokens"] > 0 and len(certificate["transfer"]) == 4
+    assert 0 < certificate["agreement_by_chance"] < certificate["agreement_between_halves"] <= 1
+    assert set(certificate["held_out"]) >= {"change", "change_low", "null", "against_null"}
+    assert INDEXERS[kind].title in made.sentence and not made.notes
+
+
+def test_an_indexer_on_trial_reads_as_many_keys_as_its_null(context, home):
+    lm = context.model(str(home / "tiny"))
+    ids = torch.arange(3, 99) % 20 + 3
+    # A block may hold keys that are read anyway.
+    for kind, off in (("dsa", 1e-9), ("m3", 0.06)):
+        trial = Indexed(kind, 48)
+        method = trial.method(lm, trial.fit(lm, ids.expand(2, -1), 0.5), 0.5, "")
+        (null,) = trial.nulls(lm, 0.5)["null"]
+        reads = [score_window(lm, one, ids)[1].attended for one in (method, null)]
+        assert reads[0] == pytest.approx(reads[1], rel=off)
 
 
 @pytest.mark.slow
