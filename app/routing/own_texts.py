@@ -136,7 +136,8 @@ def _form(longest: int, usual: int) -> None:
 
 def _ticked() -> None:
     """What is ticked is the selection."""
-    state.choose(st.session_state, route_indexers="~".join(st.session_state["route_kinds_pick"]) or None)
+    picked = [kind for kind in indexers.FITTED if kind in st.session_state["route_kinds_pick"]]
+    state.choose(st.session_state, route_indexers="~".join(picked) or None)
 
 
 def _far() -> None:

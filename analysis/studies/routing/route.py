@@ -7,6 +7,7 @@ from typing import Any
 from ...commands import commandline
 from ...commands.routing import LENGTH, Route
 from ...corpus import text_hash
+from ...declaration.command import Shape
 from ...errors import BadSetting
 from ...indexers.sizes import Sizes
 from ...metrics.intervals import DOCUMENTS, state
@@ -81,8 +82,14 @@ def route(request: Route, *, context: Context) -> Routed:
         decides += tuple(name for name in (request.recall_of, request.optimiser) if name not in USUAL)
         work = Path(request.work) / f"routing-{text_hash(' '.join(map(str, decides)))}"
         make_folder(work.parent)
+    shape, tokens = Shape(lm.num_layers, lm.num_heads), sum(len(prompt.ids) for prompt in (*calibration, *test))
+    asked = request.arguments
+    most, alone = (Route.workload(one, tokens, shape) for one in (asked, asked | {"kinds": None}))
+    # The share of the work that is not the indexers'.
+    share = alone / most
+    of_buckets = context.within(0.0, share)
     fitted = calibrate(
-        context,
+        of_buckets,
         lm,
         calibration,
         chosen,
@@ -95,14 +102,15 @@ def route(request: Route, *, context: Context) -> Routed:
         request.optimiser,
         ablations=not request.kinds,
     )
-    curves, microseconds, balance = score_routers(context, lm, test, fitted)
+    curves, microseconds, balance = score_routers(of_buckets, lm, test, fitted)
     indexed = None
     if request.kinds:
         wanted = Sizes(
             index_bytes=request.index_bytes, min_distance=request.min_distance, sinks=request.sinks, **TRAINING
         )
-        indexed = fit_indexers(context, lm, calibration, request.kinds, wanted, request.seed, (0.98, 0.99))
-        score_indexers(context, lm, test, indexed, cell, curves, (0.99, 1.0))
+        scoring = 0.1 * share + 0.9
+        indexed = fit_indexers(context, lm, calibration, request.kinds, wanted, request.seed, (share, scoring))
+        score_indexers(context, lm, test, indexed, cell, curves, (scoring, 1.0))
     documents = len(curves.queries[cell])
     source: dict[str, Any] = {"texts": ["TEXT"] * len(request.texts or [])}
     if request.corpus:
@@ -113,7 +121,7 @@ def route(request: Route, *, context: Context) -> Routed:
         "route",
         lm,
         texts_hash,
-        sum(len(prompt.ids) for prompt in (*calibration, *test)),
+        tokens,
         window=length,
         seed=request.seed,
         kernel=STREAMED,
