@@ -26,6 +26,7 @@ BYTES = "equal-bytes"
 OF = {
     "memory": {
         BYTES: "Dropped keys, fewer bits and both, at equal bytes",
+        "long-decoding": "Eviction while a long answer is written",
         "transfer": "Calibrated on one kind of text, run on another",
     },
     "prefill": {"prefill": "Prompts read by blocks, by length"},
@@ -56,7 +57,7 @@ def show() -> None:
     for name, title in OF[saves].items():
         if len(OF[saves]) > 1:
             st.header(title, anchor=False)
-        numbers = studied.opened(name, title)
+        numbers = studied.opened(name, title, reads=name != "long-decoding")
         if numbers is not None:
             studied.drawn(by_axis(numbers) if name == BYTES else numbers, f"quality_{name}", name=name)
             if name == BYTES:

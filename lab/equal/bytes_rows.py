@@ -17,6 +17,8 @@ from lab.harness.telling import distinct, lines_of
 HALF, NOTHING = "half", "nothing"
 LEVELS = {"int8": (FULL,), "int4": (FULL, "int8"), "int2": (FULL, "int4"), HALF: (FULL, "int4")}
 BITS = {"int8": "8 bits", "int4": "4 bits", "int2": "2 bits", "fp8": "fp8", FULL: "16 bits"}
+# Rules of eviction that are drawn beside what chooses for each query: the least loss, a calibrated one, the null.
+BESIDE = ("duo_attention", "kvzap", "random")
 # In the ladder: all rules that have a rung.
 MEAN = "mean"
 # By how much an arm may pass the bytes of its level.
@@ -180,12 +182,13 @@ def shown(numbers: dict) -> dict:
             drawn = sorted([*named, *of_nulls], key=lambda row: row[HELD])
             charts.append(lines_of(f"{setting}: {title}", drawn, "title", *X, "against_dense"))
         choosing = [row for row in rows if row["setting"] == setting and ":" in row["method"]]
-        dropped = [row for row in inside if row["method"] != NOTHING and row["packing"] == FULL]
+        dropped = [row for row in inside if row["method"] in BESIDE and row["packing"] == FULL]
         named = [row | {"title": titled(row["method"].partition(":")[0], FULL)} for row in (*choosing, *dropped)]
-        drawn = [row | {READ: round(row[READ], 2)} for row in (*named, *of_nulls)]
+        # what reads all that it holds stands where its level does
+        drawn = [row | {READ: round(row[READ if ":" in row["method"] else HELD], 2)} for row in (*named, *of_nulls)]
         drawn.sort(key=lambda row: row[READ])
         charts.append(
-            lines_of(f"{setting}: chosen for every query, or dropped", drawn, "title", *X_READ, "against_dense")
+            lines_of(f"{setting}: chosen for each query, or dropped", drawn, "title", *X_READ, "against_dense")
         )
     for setting in distinct(ladder, "setting"):
         inside = [row for row in ladder if row["setting"] == setting]

@@ -8,7 +8,7 @@ stack lets it choose less freely.
 """
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ RANDOM, NEWEST, SHORTER = "random", "newest", "shorter"
 SETTINGS = UNKNOWN, KNOWN
 STORED = ("int8", "fp8", "int4", "4bit_nc", "3bit_nc", "int2", "2bit_nc")
 # What reads less than it holds: method -> its budgets of keys; Quest chooses in every layer, SparQ adds no mean.
-READING = {"quest": {"dense_layers": 0}, "sparq": {"reallocate": "none"}}
+READING: dict[str, dict[str, Any]] = {"quest": {"dense_layers": 0}, "sparq": {"reallocate": "none"}}
 BUDGETS = (64, 128, 256)
 # Of the keys: three of eight pages of the largest size in a prompt of 1,024 tokens.
 RUNG_SHARE = 3 / 8
@@ -110,7 +110,6 @@ class EqualBytes(Windows):
 
     def window(self, run: Setting, fitted: "Fitted", window: np.ndarray) -> dict:
         """What a prompt loses under every arm, in both settings of its question."""
-
         tried = cache(lambda setting: self.tried(run.lm, window, setting))
         count, decides = int(RUNG_SHARE * self.length), [self.continuation, fitted.hash]
         parts = {
@@ -118,10 +117,14 @@ class EqualBytes(Windows):
             "read": lambda setting: tried(setting).reading(),
             "ladder": lambda setting: tried(setting).ladder(fitted, count),
         }
+
+        def made_of(name: str) -> dict:
+            return {setting: parts[name](setting) for setting in SETTINGS}
+
         made = {}
-        for name, make in parts.items():
+        for name in parts:
             label = f"equal-bytes-{name}-{ids_hash(window[None])}"
-            made[name] = run.part(label, decides, lambda make=make: {setting: make(setting) for setting in SETTINGS})
+            made[name] = run.part(label, decides, partial(made_of, name))
         arms = {setting: made["held"][setting] | made["read"][setting] for setting in SETTINGS}
         return arms | {"ladder": made["ladder"]}
 
@@ -253,12 +256,12 @@ class Tried:
         held = self.read.bytes_of(self.read.everything, FULL) / cut
         for name, settings in READING.items():
             for budget in BUDGETS:
-                method = METHODS[name](**{METHODS[name].budgeted: budget}, **settings)
+                method = METHODS[name](**settings | {str(METHODS[name].budgeted): budget})
                 counter = Late(method, cut)
                 with apply(lm, counter.hooks, counter):
                     logits = lm.lm(ids[None, :-1], use_cache=False).logits[0, -len(self.answer) :].float()
                 losses = F.cross_entropy(logits, self.answer, reduction="none").double().numpy()
-                bounds = 1 / method.page if name == "quest" else 0.0
+                bounds = 1 / vars(method)["page"] if name == "quest" else 0.0
                 measured = self.told(losses) | {"held": held * (1 + bounds), "read": held * counter.share}
                 found[f"- {name}:{budget} {FULL}"] = measured
         return found

@@ -57,7 +57,7 @@ class Transfer(Windows):
             windows, of_windows = asked.windows(name)
             read.append(windows)
             documents.append(1000 * place + of_windows)
-        about = {"prefix": self.length - self.continuation, "continuation": self.continuation}
+        about: Row = {"prefix": self.length - self.continuation, "continuation": self.continuation}
         windows = np.concatenate(read)
         about |= {"calibrated_on": asked.hash, "kernel": "compacted KV cache"}
         return {"rows": rows, "protocol": run.about(windows, np.concatenate(documents), **about)}

@@ -93,6 +93,9 @@ CASES = {
     ),
     "equal-bytes": Case({"length": 32, "windows": 6, "continuation": 6}),
     "transfer": Case({"length": 48, "windows": 3, "continuation": 16}),
+    "long-decoding": Case(
+        {"names": 4, "items": 2, "budgets": [6, 60], "every": 4, "rows": "snapkv,kvzap,newest", "seeds": 2}, corpus=""
+    ),
     "prefill": Case({"lengths": "32,48", "windows": 3, "continuation": 8, "rows": "skip_softmax,flex_prefill"}),
     "circuit": Case({"steps": 2, "seeds": 1}, corpus=""),
     "induction": Case(
