@@ -1,6 +1,7 @@
 """What was asked for: the words of a command line as a request, computed, and stored as the run that pages, `runs` and
 `take` open by its id."""
 
+import gc
 import re
 import sys
 import time
@@ -78,7 +79,14 @@ class Asked:
         context = Context(progress=progress, device=self.device, state=self.state, browser=False)
         for name, text in self.texts.values():
             context.add_text(name, text)
-        return self.request.compute(context=context, progress=progress)
+        # None of the hundred thousand objects that imports make is garbage, which is looked for again and again.
+        gc.disable()
+        try:
+            function = self.request.function()
+        finally:
+            gc.freeze()
+            gc.enable()
+        return self.request.compute(function, context=context, progress=progress)
 
     def run_and_store(self, progress: Progress) -> Result | Answer:
         """Compute it, and store what a page shows; the protocol names the run, None where there is none. Why it could

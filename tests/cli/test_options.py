@@ -112,8 +112,8 @@ HEAVY = ["torch", "transformers", "pandas", *UNUSED]
     ],
 )
 def test_a_command_loads_nothing_heavy_that_it_does_not_need(line, never):
-    script = "import sys; from analysis.__main__ import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
-    script += f"print([name for name in {never} if name in sys.modules])"
+    script = "import gc, sys; from analysis.__main__ import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+    script += f"assert gc.isenabled()\nprint([name for name in {never} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script, *line.split()], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]", (line, done.stdout[-200:], done.stderr[-200:])
 
