@@ -86,6 +86,24 @@ def test_bytes_are_those_of_the_storage():
     assert head_bytes("int4", 0, 32) == 0
 
 
+@pytest.mark.parametrize("name", ["ada_kv", "pyramid_kv", "h2o", "tova", "kvzip_plus"])
+def test_a_rung_holds_as_much_as_the_rule_as_measured(read, name):
+    """Also of a rule that gives layers or heads unlike shares; whole pages hold less, but one at least."""
+    rule = METHODS[name].build(lambda other: None, **({"window": 4} if name in ("ada_kv", "pyramid_kv") else {}))
+    scored = Scored(read, rule)
+    kept = scored.at(1 - 24.5 / LENGTH)
+    on = {rung: on_rung(name, rung, read, rule, scored, kept) for rung in RUNGS}
+    assert (on[HEAD] is None) == (name in ("tova", "kvzip_plus")) and (on[APPEND] is None) == (name == "kvzip_plus")
+    for rung, of in on.items():
+        if rung in ("pages of 64", "pages of 128"):
+            continue  # longer than the prompt
+        for stays, measured in zip(of, kept, strict=True) if of else ():
+            held, most = int(stays.sum()), int(measured.sum())
+            heads = stays.shape[1]
+            pages = max(1, most // heads // 16) * 16 * heads
+            assert held == (pages if rung == "pages of 16" else most), rung
+
+
 def test_every_rung_holds_no_more_and_is_what_it_says(read):
     rule = METHODS["snapkv"](window=4)
     scored = Scored(read, rule)
