@@ -47,7 +47,9 @@ def show(run: Run, key: str) -> None:
         widgets.prose(hunger(heads), "more")
         title = f"Heads under the selection of {ROUTERS[shared].title}, the hungriest first"
         plots.draw(heads_figure(heads), heads, title, f"{key}_starved", "recall@l")
-        _offered(run, heads)
+        # What it has to read first may wait for its button: the rest stands all the same.
+        with widgets.guarded():
+            _offered(run, heads)
     titled = [row | {"title": ROUTERS[row["kind"]].title} for row in rows]
     plots.listed(COLUMNS, titled, f"{key}_indexers", "Indexers", f"{run.id}{run.created}")
     curves = [(row, row["curve"]) for row in rows if row["curve"]]
