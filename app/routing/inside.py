@@ -11,6 +11,8 @@ from app.ui import asking, plots, tables, widgets
 
 # Of the causal pairs, the window and the first tokens included.
 SHARE = 0.25
+# Tokens of the text: at most so many, since each way is set to the share by several passes.
+READ = 1024
 NULL = "streaming_llm"
 COLUMNS = {
     "title": tables.Column("reads by"),
@@ -26,11 +28,12 @@ def show(run: Run, key: str) -> None:
     texts = run.request.get("texts") or [st.session_state["text"]]
     kinds = [row["kind"] for row in run.numbers["indexers"]]
     specs = [{"name": "indexer", "settings": {"kind": kind}} for kind in kinds]
-    about = {"model": run.request["model"], "text": texts[-1], "window": run.request["length"], "long_text": "first"}
+    size = min(READ, run.request["length"])
+    about = {"model": run.request["model"], "text": texts[-1], "window": size, "long_text": "first"}
     request = cached.request(Evaluate, **about, methods=[*specs, {"name": NULL}], share=SHARE, seed=0)
     st.subheader("Inside the model", anchor=False)
     with widgets.guarded():
-        inside = asking.ask(request, "Reading a text through each indexer", run.request["length"])
+        inside = asking.ask(request, "Reading a text through each indexer", size)
         rows = [
             row
             | {"title": ROUTERS[row["settings"]["kind"]].title if row["method"] == "indexer" else row["title"]}

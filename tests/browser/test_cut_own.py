@@ -52,8 +52,12 @@ def test_indexers_are_fitted_compared_and_run_inside_the_model_in_under_five_min
     passed("asked")
     expect(page.locator(".st-key-route_own_indexers table tbody tr")).to_have_count(6, timeout=1000 * LIMIT)
     passed("compared")
-    settle(page)
     inside = page.get_by_text(re.compile("loses least: perplexity"))
+    # One click further where the machine is so slow that the page asks first.
+    waits = page.get_by_role("button", name=re.compile("Run: reading a text through each indexer"))
+    expect(inside.or_(waits).first).to_be_visible(timeout=1000 * LIMIT)
+    if waits.count():
+        waits.click()
     expect(inside).to_be_visible(timeout=1000 * LIMIT)
     passed("inside")
     rows = page.locator(".st-key-route_own_inside table tbody tr")
