@@ -35,7 +35,7 @@ from lab.equal.rungs import RUNGS, on_rung
 
 RULES = [name for name, method in METHODS.items() if method.saves == "memory" and "ratio" in method.budget_steps]
 FITTED = ("duo_attention", "triattention", "kvzap")
-LADDER = ("snapkv", "expected_attention", "keydiff", "triattention", "kvzap")
+LADDER = tuple(name for name in RULES if name != "duo_attention")
 RANDOM, NEWEST, SHORTER = "random", "newest", "shorter"
 SETTINGS = UNKNOWN, KNOWN
 STORED = ("int8", "fp8", "int4", "4bit_nc", "3bit_nc", "int2", "2bit_nc")
