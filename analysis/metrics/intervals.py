@@ -23,6 +23,8 @@ SKEWED = 0.2
 DRAWS = 1999
 # Of the standard error: a draw that varies less has missed the few units that make it, and says nothing of the mean.
 ALIKE = 0.02
+# Of nats, shares and logarithms: an error below it is float32's own, and the units are alike.
+ROUNDING = 1e-7
 
 
 class Interval(NamedTuple):
@@ -225,7 +227,7 @@ def _studentised(above: np.ndarray, below: np.ndarray, level: float, seed: int) 
     """The quantiles of (resampled ratio - ratio) / its own standard error. None where so few units differ that draws
     without them, whose error is 0 or rounding, would be the quantiles."""
     units, mean, error = len(above), above.sum() / below.sum(), _error(above, below)
-    if error == 0:
+    if error < ROUNDING:
         return 0.0, 0.0
     rows = np.random.default_rng(seed).integers(0, units, (DRAWS, units))
     tops, bottoms = above[rows], below[rows]

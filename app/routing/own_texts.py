@@ -127,9 +127,9 @@ def _form(longest: int, usual: int) -> None:
     look = {"format_func": lambda kind: ROUTERS[kind].title, "on_change": _ticked, "selection_mode": "multi"}
     st.pills("Fit indexers", indexers.FITTED, key="route_kinds_pick", help=cached.glossary("indexer"), **look)
     widgets.prose(
-        "Sinks are left out as chosen above. The slider is of the first distance. Training the MLP would take most of "
-        "the time, so it is left out unless it is switched on. Indexers are trained for at most "
-        f"{STEPS} steps and stop when selection texts gain no more.",
+        "Sinks are left out as chosen above. The slider is of the first distance. Training the MLP takes most of the "
+        f"time: without it the rest is there sooner. Indexers are trained for at most {STEPS} steps and stop when "
+        "selection texts gain no more.",
         "quiet",
     )
 

@@ -156,8 +156,7 @@ class RoutingPage:
     route_buckets: int | None = field(None, high=99_999, label="number of buckets")
     route_heads: str = field(Route.heads, pattern=ROUTE_HEADS, label="choice of heads")
     route_indexers: str | None = field(None, pattern="[a-z0-9_~]{1,120}", label="choice of indexers")
-    # Unlike the command: it would take most of the time of a fit on a page.
-    route_mlp: bool = field(False, label="choice to train the MLP")
+    route_mlp: bool = field(Route.mlp, label="choice to train the MLP")
     route_seed: int = field(Route.seed, high=9_999)
     route_length: int | None = field(Route.length, low=8, high=9_999_999, label="length of a prompt")
     route_prompts: int = field(Route.prompts, low=1, high=4096, label="number of prompts")

@@ -182,13 +182,15 @@ def _row(
     scores, n, is_share = values[metric], len(right), metric not in NOT_SHARES
     reach = width(way.method)
     row: dict[str, Any] = {"stderr": None, "longer_than_window": None}
+    longer = np.array([reach is None or text.longest > reach for text in coded])
     if reach is not None:
-        row["longer_than_window"] = float(np.mean([text.longest > reach for text in coded]))
+        row["longer_than_window"] = float(longer.mean())
     if is_share and n > 1:
         row["stderr"] = float(np.std(scores, ddof=1) / np.sqrt(n))
     measured = {"value": share(scores) if is_share else None, "difference": None, "gold_difference": None}
     if dense is not None:
-        of_gold = measured["gold_difference"] = interval(right - dense[1], fewest=BLOCKS)
+        # A prompt that fits the window is read densely: what differs there is rounding.
+        of_gold = measured["gold_difference"] = interval(np.where(longer, right - dense[1], 0.0), fewest=BLOCKS)
         row["gold_difference_state"] = of_gold.state.replace("units", "items")
         if is_share:
             measured["difference"] = share_difference(scores, dense[0][metric])

@@ -171,7 +171,7 @@ def test_fitted_indexers_show_the_heads_that_starve_by_name_and_what_they_were_n
     link = {"route_tab": "fit", "route_corpus": "+".join(texts), "route_indexers": "yes"}
     app = page(**link)
     app.button(key="route_run").click().run()
-    assert client.job.args["kinds"] == indexers.FITTED and client.job.args["mlp"] is False
+    assert client.job.args["kinds"] == indexers.FITTED and client.job.args["mlp"] is True
     client.done("route", client.job.args)
     app.run()
     assert "DSA loses least: perplexity +10.0%" in markup(app)
@@ -207,7 +207,7 @@ def test_the_price_is_that_of_the_kinds_that_are_ticked(client):
 def test_length_prompts_distances_and_what_is_measured_are_chosen(client):
     """The first distance that is typed is the main one; what stays at its default is not named."""
     texts = [client.store.put_text(f"text number {number} " * 30, f"t{number}") for number in range(6)]
-    app = page(route_tab="fit", route_corpus="+".join(texts), route_length=32, route_prompts=4, route_mlp="yes")
+    app = page(route_tab="fit", route_corpus="+".join(texts), route_length=32, route_prompts=4)
     app.text_input(key="route_distances").set_value("8; 4 and 12").run()
     app.selectbox(key="route_fit_recall_of").set_value("all").run()
     app.selectbox(key="route_optimiser").set_value("sgd").run()

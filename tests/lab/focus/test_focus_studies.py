@@ -113,7 +113,8 @@ def test_cells_are_trained_once(stored):
     for row in rows.values():
         for phase in ("centroid", "tuned"):
             assert 1 / row["groups"] <= row[f"share_{phase}"] <= row[f"worst_{phase}"] <= 1
-            assert row[f"{phase}_against_random_low"] <= row[f"{phase}_against_random_high"]
+            low, high = (row[f"{phase}_against_random_{end}"] for end in ("low", "high"))
+            assert (low is None and high is None) or low <= high, "of texts that are nearly all alike there is none"
         assert row["perplexity_tuned"] != row["perplexity_centroid"]
     whole = rows["window", 64]
     assert whole["pairs_share"] == 1 and whole["perplexity_centroid"] == pytest.approx(made["dense"]["perplexity"])

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from analysis.cli.options import parser
-from analysis.commands import commandline
 from analysis.errors import BadSetting
 from analysis.studies import NAMED
 from analysis.studies.context import Context
@@ -117,9 +116,9 @@ def test_every_study_has_a_part_or_says_why_not(name):
 def test_the_document_names_the_command_that_checks_a_stored_study(path):
     stored = json.loads(path.read_text())
     protocol, study = stored["protocol"], NAMED[stored["protocol"]["verb"].removeprefix("study ")]
-    command = commandline("study", asked(study.sizes, protocol))
-    assert f"`{command}` checks a part of it" in (ROOT / "docs/measured.md").read_text(encoding="utf-8")
-    options = vars(parser("").parse_args(shlex.split(command)[3:]))
+    document = (ROOT / "docs/measured.md").read_text(encoding="utf-8")
+    assert f"\n{protocol['command']}\n" in document and "`--quick`" in document.partition("\n## ")[0]
+    options = vars(parser("").parse_args([*shlex.split(protocol["command"])[3:], "--quick"]))
     assert options["quick"] is True and options["name"] == study.name
     sizes = {name: value for name, value in asked(study.sizes, protocol).items() if name in protocol["sizes"]}
     assert (study.sizes.file or study.name).format(**study.defaults | sizes) == path.stem
