@@ -81,7 +81,8 @@ class Performer(Method):
         of_key, largest = random_features(key * scaling**0.5, directions)
         # over queries of all heads of a group: broadcast, the features of keys would be copied for each
         products = of_query.flatten(2, 3) @ of_key.mT  # [B, G, H / G * n, Tk]
-        return products.log_().add_(largest.mT).unflatten(2, grouped.shape[2:4]).flatten(1, 2)
+        scores = products.log() if torch.is_grad_enabled() else products.log_()
+        return scores.add_(largest.mT).unflatten(2, grouped.shape[2:4]).flatten(1, 2)
 
     def _same(self, block: Block, last: Tensor) -> None:
         """Refuse a layer that computes other scores [B, H, 1, Tk] of its last query than these."""
@@ -98,9 +99,11 @@ def random_features(x: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
     """Positive features [..., m] of x [..., D] along directions [m, D], the largest about 1, and the logarithm of what
     they were divided by [..., 1]. The mean over directions of exp(both logarithms) / m times the product of the
     features of x and y is exp(x . y), but for EPS."""
-    # features of all keys are many: they are made in one place
     exponents = (x @ directions.mT).sub_(x.square().sum(-1, keepdim=True) / 2)
     largest = exponents.amax(-1, keepdim=True)
+    if torch.is_grad_enabled():
+        return (exponents - largest).exp() + EPS, largest
+    # features of all keys are many: they are made in one place
     return exponents.sub_(largest).exp_().add_(EPS), largest
 
 

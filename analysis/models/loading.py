@@ -3,9 +3,8 @@
 import hashlib
 import importlib.util
 import re
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from ..errors import BadModel, BadSetting, TooLarge
 from ..places import CACHE, SPREAD, ask_the_hub, explained, how, locate, revision, why_not
 from ..seam.layers import attention_modules, causal_class, empty_model, kinds, shape_of, stock_attention
-from ..seam.lean import NoNumbers
+from ..seam.lean import undrawn
 from ..seam.parity import check
 from ..seam.sound import check_tokens, check_weights, watch
 from .adapters import base_of, with_adapter
@@ -183,8 +182,8 @@ def load_model(
         laid |= few_bits(precision, device)
         base = base_of(place)
         weights = place if base is None else locate(base, root)
-        with NoNumbers() if device == "cpu" else nullcontext():
-            lm, loading = _from_pretrained(AutoModelForCausalLM, weights, dtype=kind, **laid, **SAFELY)
+        load = partial(_from_pretrained, AutoModelForCausalLM, weights, dtype=kind, **laid, **SAFELY)
+        lm, loading = undrawn(load) if device == "cpu" else load()
         if missing := sorted(loading["missing_keys"]):
             raise BadModel(
                 f"The weights of {name} lack {len(missing)} tensors that its config.json asks for ({missing[0]}): "

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ..errors import BadModel
-from .lean import NoNumbers
+from .lean import undrawn
 
 # Where a configuration names the kinds of its layers, and its names for those that are no softmax attention.
 NAMING = ("layer_types", "layers_block_type", "block_types")
@@ -124,7 +124,11 @@ def attention_as(lm: PreTrainedModel, implementation: str) -> Iterator[None]:
 
 def empty_model(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
     """The model that a configuration describes, without any numbers."""
-    with NoNumbers(), torch.device("meta"):
+    return undrawn(lambda: _on_meta(config, options))
+
+
+def _on_meta(config: PreTrainedConfig, options: dict[str, Any]) -> PreTrainedModel:
+    with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, **options)
 
 
