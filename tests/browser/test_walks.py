@@ -121,6 +121,10 @@ def test_a_researcher_follows_a_link_of_a_text_to_its_head_and_keeps_a_report(
     measured = card.locator(".measured")
     (layer, head), token = measured.get_attribute("data-head").split("."), measured.get_attribute("data-query")
 
+    # the card follows the click, the links below it the answer of the server
+    link = page.get_by_test_id("stMain").get_by_role("link", name="The head that reads this pair").last
+    leads = re.compile(f"layer={layer}&head={head}&query={token}")
+    expect(link).to_have_attribute("href", leads, timeout=PATIENCE)
     on(page, "The head that reads this pair", r"^Head \d+\.\d+ reads farthest")
     expect(page.get_by_role("heading", name=f"Head {layer}.{head}", exact=True)).to_be_visible(timeout=PATIENCE)
     assert all(f"{name}={value}" in page.url for name, value in (("layer", layer), ("head", head), ("query", token)))
