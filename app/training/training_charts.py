@@ -30,7 +30,7 @@ NATS = "step %{x:,}<br>%{y:.4f} nats per token"
 HARD = Look(GROUPS[1], "dash", "square")
 LARGEST = "largest group's share of the tokens"
 # Pixels: the picture of the page.
-TALL = 480
+TALL = 510
 # What is followed as a share.
 SHARES = ("share", "start_share")
 DASHES = ("dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "solid")
