@@ -11,9 +11,9 @@ from ...commands.heads import Why
 from ...errors import BadSetting
 from ...models import Model
 from ...models.own import own_reading
-from ...probes import why as taken_apart
 from ...probes.explained import LEAST, Explaining, Removal, removals, strongest_pairs
 from ...probes.moved import moved
+from ...probes.why import explained_by
 from ...probes.writers import Stream
 from ...statistics.states import States
 from ..context import Context, protocol
@@ -65,7 +65,7 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
     context.progress(0.2, f"score of token {query:,} and token {key:,}")
     place = lm.layer_numbers.index(layer)
     stream = Stream(lm.lm, torch.as_tensor(np.asarray(ids)).long(), place, [query, key])
-    found = taken_apart.explained_by(stream, layer, head, query, key)
+    found = explained_by(stream, layer, head, query, key)
     direct = moved(stream, found)
     context.progress(0.4, f"who explains head {layer}.{head}")
     notes, margin, rows, told = [], None, [], ""
