@@ -87,7 +87,8 @@ def _here(key: Key, ours: list[Reading], reference: Beside, lookup: Lookup) -> N
         "column": [reading.number.column for reading in ours],
     }
     tables.table(HERE, values, key="papers_here", identity=str(key), label="What is measured here")
-    widgets.prose(f"Measured on {'; '.join(lookup.sizes(reference, ours))}.", "quiet")
+    if sizes := lookup.sizes(reference, ours):
+        widgets.prose(f"Measured on {'; '.join(sizes)}.", "quiet")
 
 
 def _sources(reference: Beside, lookup: Lookup) -> None:
