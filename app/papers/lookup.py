@@ -135,7 +135,9 @@ class Lookup:
         card = cached.card(st.session_state["model"])
         parameters = card.numbers["parameters"] if card else None
         protocols = self.protocols(beside, [reading.number for reading in readings])
-        return [words for words in dict.fromkeys(size(protocol, parameters) for protocol in protocols) if words]
+        words = list(dict.fromkeys(size(protocol, parameters) for protocol in protocols))
+        # What another one says with more beside it is not said twice.
+        return [word for word in words if word and not any(other.startswith(f"{word}, ") for other in words)]
 
 
 def request_of(job: Job) -> Command | None:

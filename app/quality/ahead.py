@@ -72,7 +72,7 @@ def _go_on(requests: list[Command], doing: str = "") -> None:
         if running is not None:
             job = cached.jobs().watch(running[0])
             if job.state in jobs.WAITING:
-                st.caption(f"{doing}, {job.fraction:.0%} of the next one.")
+                st.caption(f"{doing}, {job.fraction:.0%}{' of the next one' * (len(requests) > 1)}.")
                 return
             st.session_state[RUNNING] = None
             if job.state != "done":
