@@ -48,7 +48,7 @@ def kernels_of(found, phase: str, sliding: bool) -> set[str]:
 def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeypatch):
     monkeypatch.setattr("analysis.kernels.grouped._cost", lambda *shape: (0.0, 1.0))  # short texts too
     lm, ids, failed = model(family), token_ids(2, 40), []
-    count = 9 if all_of_them(pytestconfig) else 5
+    count = 5
     options = dict(max_new_tokens=count, do_sample=False, eos_token_id=None)
     for case, made in KERNELS.items():
         if case in RULES and not all_of_them(pytestconfig):
