@@ -29,7 +29,7 @@ _ROOMS = {
     "spherical_kmeans": "groups.kmeans",
     "fit_router": "routers",
     "gauge": "routers",
-    "fit_indexer": "indexers.fit",
+    "fit_indexer": "indexers.door",
     "indexer_scores": "indexers",
     "bucket_recall": "metrics.routing",
     "perplexity": "metrics.quality",

@@ -2,15 +2,15 @@
 divergence to them, an early stop on documents that trained nothing; low rank in closed form."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import BadSetting, NotFitted
+from ..errors import NotFitted
 from . import INDEXERS
 from .base import Indexer, Inputs, State, Tables, whole_scores
 from .closed import LowRankMoments
@@ -129,6 +129,7 @@ class Fitting:
         shuffled: bool = False,
     ) -> None:
         self.kind, self.kv_heads, self.shuffled, self.seed = kind, kv_heads, shuffled, seed
+        self._shape = hidden, heads, kv_heads, dim
         self.sizes = sizes.for_kind(kind, kv_heads)
         cls, draw = INDEXERS[kind], torch.Generator().manual_seed(seed)
         shape = {"hidden": hidden, "heads": heads, "kv_heads": kv_heads, "dim": dim}
@@ -141,19 +142,31 @@ class Fitting:
         self.indexer = cls(state, self.sizes.unit, rotated=turned)
         self.documents: list[Document] = []
         self._moments = LowRankMoments()
+        self._inputs: Inputs | None = None
+
+    def again(self, seed: int, shuffled: bool = False, **sizes: Any) -> Self:
+        """The documents taken so far, to be learned from another start and with other `sizes`; a low-rank form has
+        learned by then and takes no other targets."""
+        other = type(self)(self.kind, *self._shape, replace(self.sizes, **sizes), seed, shuffled)
+        other.documents, other._moments = self.documents, self._moments
+        return other
 
     def begin(self, inputs: Inputs) -> None:
         """Take the next document; its blocks of queries follow by `take`, and `end`."""
         tokens, device = len(inputs.hidden), inputs.hidden.device
-        self._inputs, self._blocks = inputs, list[tuple[Tensor, Tensor]]()
+        self._before, self._inputs, self._blocks = self._inputs, inputs, list[tuple[Tensor, Tensor]]()
         first = self.sizes.min_distance + self.sizes.sinks
         self._wanted = spread_rows(first, tokens, self.sizes.queries).to(device)
 
     def take(self, rows: Tensor, attention: Tensor) -> None:
         """Queries at places `rows` [n] of the document, with their attention [H, n, T]."""
+        assert self._inputs is not None, "a document begins first"
         tokens = len(self._inputs.hidden)
         if self.kind == "low_rank":
-            self._moments.add(self._inputs.hidden, rows, attention, reachable(rows, tokens, self.sizes))
+            # Shuffled, the document before learns these targets.
+            source = self._before if self.shuffled else self._inputs
+            if source is not None and len(source.hidden) == tokens:
+                self._moments.add(source.hidden, rows, attention, reachable(rows, tokens, self.sizes))
         elif self.kind != "moba":
             some = torch.isin(rows, self._wanted)
             rows, attention = rows[some], attention[:, some].float()
@@ -162,7 +175,7 @@ class Fitting:
 
     def end(self) -> None:
         """Keep what was taken of the document."""
-        if self._blocks:
+        if self._blocks and self._inputs is not None:
             rows, targets = zip(*self._blocks, strict=True)
             half = self._inputs.to(torch.float16)
             self.documents.append(Document(half, torch.cat(rows), torch.cat(targets, 1)))
@@ -248,50 +261,3 @@ def shuffled(documents: list[Document]) -> list[Document]:
     if not alike:
         raise NotFitted("Shuffled targets need two documents of as many tokens: give longer ones.")
     return [a._replace(target=b.target) for same in alike for a, b in zip(same, same[1:] + same[:1], strict=True)]
-
-
-def fit_indexer(
-    kind: str,
-    hidden: Tensor,
-    attention: Callable[[int], Iterable[Tensor]],
-    seed: int = 0,
-    **sizes: Any,
-) -> FittedIndexer:
-    """Fit an indexer of one layer to its attention, the model frozen: dsa, glm, m3, qsa, seer by AdamW and an early
-    stop on the first fifth of the documents, low_rank in closed form; moba has nothing to fit.
-
-    `hidden` [n, T, d] of n documents; `attention(document)` yields the layer's attention [H, m, T] in blocks of m
-    consecutive queries from the first on, of which some evenly spaced ones are kept, so nothing is [T, T]. `sizes`:
-    the fields of `Sizes`; `kv_heads` (default H); `shuffled` for the null that learns the targets of another document;
-    `states`, for seer and moba, makes a document's queries [T, H, D] and keys [T, G, D] of its hidden states, before
-    their rotation for seer and after it for moba. Returns an object with `state`, `scores(hidden)` and the learning
-    `curve`. Errors: BadSetting, NotFitted.
-    """
-    if kind not in INDEXERS:
-        raise BadSetting(f"There is no indexer {str(kind)[:40]!r}; there are: {', '.join(INDEXERS)}.")
-    own = {item.name for item in fields(Sizes)}
-    if strange := sorted(set(sizes) - own - {"kv_heads", "shuffled", "states"}):
-        raise BadSetting(f"fit_indexer has no size {strange[0]!r}; it has: {', '.join(sorted(own))}.")
-    states: States | None = sizes.get("states")
-    if INDEXERS[kind].reads and states is None:
-        raise BadSetting(f"{kind} looks at the layer's own queries and keys: give `states`, which makes them.")
-    chosen = Sizes(**{name: value for name, value in sizes.items() if name in own})
-    fitting: Fitting | None = None
-    for document, text in enumerate(hidden):
-        queries, keys = states(text) if states else (None, None)
-        inputs = Inputs(text, None, queries, keys)
-        first = 0
-        for block in attention(document):
-            if fitting is None:
-                groups, dim = (len(block), 0) if keys is None else keys.shape[1:]
-                about = hidden.shape[-1], len(block), sizes.get("kv_heads", groups), dim
-                fitting = Fitting(kind, *about, chosen, seed, bool(sizes.get("shuffled")))
-            if first == 0:
-                fitting.begin(inputs)
-            fitting.take(torch.arange(first, first + block.shape[1], device=block.device), block)
-            first += block.shape[1]
-        if fitting is not None and first:
-            fitting.end()
-    if fitting is None:
-        raise BadSetting("There is no document to learn from.")
-    return fitting.fit(states)

@@ -60,7 +60,7 @@ def test_a_fitted_indexer_learns_and_finds_more_than_one_that_learned_from_other
         assert not fitted.curve
     else:
         assert min(look.selection for look in fitted.curve) < 0.9 * fitted.curve[0].selection
-    if kind == "dsa":
+    if kind in ("dsa", "low_rank"):
         null = fit_indexer(kind, hidden, attention, **SMALL, shuffled=True)
         assert recall(fitted, layer) > 1.5 * recall(null, layer)
     if kind in ("dsa", "glm", "m3", "qsa"):
@@ -86,6 +86,26 @@ def test_the_low_rank_one_is_least_squares_from_second_moments(layer):
     cross = text.mT @ torch.cat(excess) / len(text)
     wanted = torch.linalg.solve(ridge, torch.linalg.solve(ridge, cross.mT).mT)
     assert (ours - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+def test_what_is_learned_again_is_what_another_start_learns_from_the_same_documents(layer):
+    hidden, _, attention = layer
+
+    def taught(seed, shuffled=False, steps=3):
+        fitting = Fitting("dsa", D, HEADS, GROUPS, DIM, Sizes(index_heads=2, index_dim=8, steps=steps), seed, shuffled)
+        for document, text in enumerate(hidden):
+            fitting.begin(Inputs(text))
+            for place, block in enumerate(attention(document)):
+                fitting.take(torch.arange(20 * place, 20 * place + block.shape[1]), block)
+            fitting.end()
+        return fitting
+
+    first = taught(0, steps=9)
+    for seed, shuffled in ((1, False), (1, True)):
+        again, anew = (one.fit() for one in (first.again(seed, shuffled, steps=3), taught(seed, shuffled)))
+        assert again.curve == anew.curve
+        assert all(torch.equal(again.state[name], tensor) for name, tensor in anew.state.items())
+    assert first.fit().curve[-1].step == 9, "the first one's start is its own"
 
 
 def test_targets_are_shares_of_the_heads_that_share_a_selection():

@@ -1,7 +1,7 @@
 """Calibrating bucket routers on prompts, all heads in one stream: buckets first, then the routers of every cell."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,13 +77,14 @@ def calibrate(
     mlp: bool = True,
     work: Path | None = None,
     optimiser: str = "adam",
-    ablations: bool = True,
+    ablations: Sequence[str] = ABLATIONS,
+    most: int = MOST,
 ) -> Fitted:
     """Buckets of the raw keys (and of OWN routers where a cell asks for them) and all routers of all `cells`.
 
     Two passes over the prompts: keys and second moments, then masses. `mlp`: also those that are trained step by step
     by the `optimiser` adam or sgd, the MLP in every cell and its `ablations` in the first. Their queries are kept, all
-    of them up to 65,536 of a head, evenly spaced beyond. `work`: how the paths begin under which they are kept until
+    of them up to `most` of a head, evenly spaced beyond. `work`: how the paths begin under which they are kept until
     all is done, so that a run that was stopped goes on; it names model, texts and sizes. Errors: TooLarge where queries
     would not fit memory.
     """
@@ -125,12 +126,13 @@ def calibrate(
     learned: dict[tuple[Cell, int, str], Path | None] = {}
     for cell in fitted.raw_cells if mlp else ():
         for layer in heads:
-            for kind in (MAIN, *ABLATIONS) if ablations and cell == cells[0] else (MAIN,):
+            for kind in (MAIN, *ablations) if cell == cells[0] else (MAIN,):
                 end = f"-d{cell.min_distance}-s{cell.sinks}-{layer}-{kind}.safetensors"
                 learned[cell, layer, kind] = work and work.with_name(work.name + end)
     # Those that an earlier run of the same settings left behind are not trained again.
     trained = {place: read_fitted(path, seconds=float) if path else None for place, path in learned.items()}
-    pairs = _second_pass(context, model, prompts, fitted, {p[:2] for p, stored in trained.items() if stored is None})
+    wanted = {p[:2] for p, stored in trained.items() if stored is None}
+    pairs = _second_pass(context, model, prompts, fitted, wanted, -(-most // len(prompts)))
     for number, ((cell, layer, kind), stored) in enumerate(trained.items()):
         context.progress(0.45 + 0.25 * number / len(trained), f"learned router {kind}, {cell.name}, layer {layer}")
         router, start = ROUTERS[kind](common[layer]["kmeans"].centroids, seed + layer), now()
@@ -186,10 +188,11 @@ def _first_pass(
     return {layer: torch.cat(rows, 1) for layer, rows in keys.items()}, of_queries, of_keys
 
 
-def _second_pass(context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, wanted: set) -> dict:
+def _second_pass(
+    context: Context, model: Model, prompts: list[Prompt], fitted: Fitted, wanted: set, quota: int
+) -> dict:
     """Stream the masses of all cells of the raw keys (own partitions learn nothing from masses); returns what the
-    learned routers of `wanted` (cell, layer) are trained on: pairs in 16 bits for each of them."""
-    quota = -(-MOST // len(prompts))
+    learned routers of `wanted` (cell, layer) are trained on: `quota` pairs of a prompt in 16 bits for each of them."""
     cells, raw = fitted.raw_cells, fitted.partitions[RAW]
     pairs = defaultdict(list)
     view: dict[int, LayerView] = {}

@@ -3,7 +3,7 @@ equal keys read; the best that one selection for a layer, a group or a head coul
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +72,12 @@ def kind_of(name: str) -> str:
     return name.removesuffix(SHUFFLED)
 
 
-def fit_indexers(
+Fittings = dict[tuple[int, str], Fitting]
+# Of a layer's place, its hidden states [T, d] and the places of queries [n]: scores of every key, [S, n, T].
+Scorer = Callable[[int, Tensor, Tensor], Tensor]
+
+
+def targets_of(
     context: Context,
     lm: Model,
     prompts: list[Prompt],
@@ -80,9 +85,9 @@ def fit_indexers(
     sizes: Sizes,
     seed: int = 0,
     span: tuple[float, float] = (0.0, 1.0),
-) -> Indexed:
-    """Indexers of all layers from prompts that calibrate: one pass each, then layer by layer. Errors: BadSetting for an
-    unknown name."""
+) -> Fittings:
+    """What indexers of all layers learn from prompts that calibrate, by (place of the layer, name): one pass over each.
+    Errors: BadSetting for an unknown name."""
     names = list(dict.fromkeys(names))
     if strange := [name for name in names if kind_of(name) not in INDEXERS]:
         raise BadSetting(f"There is no indexer {strange[0][:40]!r}; there are: {', '.join(INDEXERS)}.")
@@ -92,7 +97,7 @@ def fit_indexers(
             "leave seer out."
         )
     shape = int(lm.lm.get_input_embeddings().weight.shape[1]), lm.num_heads, lm.num_kv_heads, lm.head_dim
-    by_name: dict[tuple[int, str], Fitting] = {}
+    by_name: Fittings = {}
 
     def take(layer: int, inputs: dict[str, Inputs]) -> None:
         for name in names:
@@ -109,17 +114,38 @@ def fit_indexers(
 
     begin, share = span[0], span[1] - span[0]
     for number, prompt in enumerate(prompts):
-        context.progress(begin + 0.3 * share * number / len(prompts), f"targets of prompt {number + 1}")
+        context.progress(begin + share * number / len(prompts), f"targets of prompt {number + 1}")
         read_layers(lm, prompt.ids, {"", *(INDEXERS[kind_of(name)].reads for name in names)}, take, watch)
         for fitting in by_name.values():
             fitting.end()
-    fitted, seconds = {}, dict.fromkeys(names, 0.0)
-    for number, ((layer, name), fitting) in enumerate(sorted(by_name.items())):
-        context.progress(begin + (0.3 + 0.7 * number / len(by_name)) * share, f"indexer {name}, layer {layer}")
+    return by_name
+
+
+def trained(context: Context, fittings: Fittings, span: tuple[float, float] = (0.0, 1.0)) -> Indexed:
+    """Every indexer fitted to its targets."""
+    fitted, seconds = {}, dict.fromkeys((name for _, name in fittings), 0.0)
+    begin, share = span[0], span[1] - span[0]
+    for number, ((layer, name), fitting) in enumerate(sorted(fittings.items())):
+        context.progress(begin + number / len(fittings) * share, f"indexer {name}, layer {layer}")
         start = now()
         fitted[layer, name] = fitting.fit(progress=_shown(context, name, layer))
         seconds[name] += now() - start
     return Indexed(fitted, seconds)
+
+
+def fit_indexers(
+    context: Context,
+    lm: Model,
+    prompts: list[Prompt],
+    names: Iterable[str],
+    sizes: Sizes,
+    seed: int = 0,
+    span: tuple[float, float] = (0.0, 1.0),
+) -> Indexed:
+    """Indexers of all layers from prompts that calibrate. Errors: as `targets_of`."""
+    middle = span[0] + 0.3 * (span[1] - span[0])
+    fittings = targets_of(context, lm, prompts, names, sizes, seed, (span[0], middle))
+    return trained(context, fittings, (middle, span[1]))
 
 
 def _shown(context: Context, name: str, layer: int) -> Callable[[Look], None]:
@@ -141,9 +167,11 @@ def score_indexers(
     cell: Cell,
     curves: Curves,
     span: tuple[float, float] = (0.0, 1.0),
+    others: Mapping[str, Scorer] | None = None,
 ) -> None:
-    """Adds indexers, the best selections and the newest keys to the curves of a cell, all heads: at every kept budget l
-    of C buckets they read the share l / C of the far keys. Some evenly spaced queries of each prompt are tested."""
+    """Adds indexers, `others`, the best selections and the newest keys to the curves of a cell, all heads: at every
+    kept budget l of C buckets they read the share l / C of the far keys. Some evenly spaced queries of each prompt are
+    tested."""
     names = sorted({name for _, name in indexed.fitted})
     shares = torch.tensor(curves.points) / curves.buckets
     documents = 1 + max(prompt.document for prompt in prompts)
@@ -184,6 +212,8 @@ def score_indexers(
 
         for name in names:
             add(name, token_scores(indexed.fitted[layer, name].indexer, held, rows, attention.shape[-1]))
+        for name, scorer in (others or {}).items():
+            add(name, scorer(layer, held[""].hidden, rows))
         for name, shared in BOUNDS.items():
             selections = {"layer": 1, "group": lm.num_kv_heads, "head": lm.num_heads}[shared]
             add(name, far.unflatten(0, (selections, -1)).sum(1))

@@ -100,7 +100,7 @@ def route(request: Route, *, context: Context) -> Routed:
         request.mlp,
         work,
         request.optimiser,
-        ablations=not request.kinds,
+        ablations=() if request.kinds else ABLATIONS,
     )
     curves, microseconds, balance = score_routers(of_buckets, lm, test, fitted)
     indexed = None
