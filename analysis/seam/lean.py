@@ -44,7 +44,9 @@ def _without_compiler() -> Iterator[None]:
         importlib.import_module(ALONE)
         yield
     finally:
-        del sys.modules[COMPILER]
+        # Its parts go too: one that stayed would be no attribute of the real compiler, whose import then ends.
+        for name in [name for name in sys.modules if name == COMPILER or name.startswith(f"{COMPILER}.")]:
+            del sys.modules[name]
         vars(torch).pop("_dynamo", None)
 
 
@@ -111,7 +113,8 @@ def undrawn(make: Callable[[], Any]) -> Any:
         return make()
 
 
-if __name__.startswith("analysis.") and COMPILER not in sys.modules:
+# Torch for GPUs imports its compiler with the first kernel.
+if __name__.startswith("analysis.") and COMPILER not in sys.modules and torch.version.cuda is None:
     try:
         _import()
     except (ImportError, AttributeError, KeyError):
