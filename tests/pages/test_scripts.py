@@ -1,10 +1,7 @@
 """The scripts of the pages that stand alone, in node, against Python: tokens, logits, losses, far attention."""
 
 import base64
-import json
 import math
-import shutil
-import subprocess
 from functools import cache
 
 import numpy as np
@@ -19,8 +16,9 @@ from analysis.pages.page import source
 from analysis.pages.try_page import held
 from analysis.places import CACHE
 from analysis.seam.attention import apply
+from tests.made.in_node import NEEDS_NODE, by_node
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="the page in Chromium holds the same numbers")
+pytestmark = NEEDS_NODE
 TEXTS = (
     "Hester's lamp, it'll burn; they've 1234 of 5678.\n\n  Indented\tline \n\r\n x",
     "naïve café — “quoted” … ½ № Ⅳ ٣ 東京 日本語 한국어 עברית हिन्दी 👩‍👩‍👧 😀\ufeff\u0085\u00a0\u2003end\u3000",
@@ -29,8 +27,6 @@ TEXTS = (
     "",
 )
 ASKED = """
-const sent = JSON.parse(await new Promise((read) => { let all = ""; process.stdin.on("data", (part) => { all += part })
-  process.stdin.on("end", () => read(all)) }))
 const { gunzipSync } = await import("node:zlib")
 const f32 = (packed) => new Float32Array(Uint8Array.from(Buffer.from(packed, "base64")).buffer)
 const packed = (numbers) => Buffer.from(Float32Array.from(numbers).buffer).toString("base64")
@@ -39,15 +35,7 @@ const packed = (numbers) => Buffer.from(Float32Array.from(numbers).buffer).toStr
 
 def node(names: tuple[str, ...], asked: str, **sent):
     """What a script prints as JSON that stands behind the named ones; `sent` is what it finds as that."""
-    program = "\n".join(source(f"{name}.js") for name in names) + ASKED + asked
-    told = subprocess.run(
-        ["node", "--input-type=module", "-e", program],
-        input=json.dumps(sent),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(told.stdout)
+    return by_node("\n".join(source(f"{name}.js") for name in names) + ASKED + asked, sent)
 
 
 def numbers(packed: str, *shape: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The parts of `stress` in small: faults and kills with quick studies, those of a worker and of a model with real ones
+"""The parts of `stress` in small: faults and kills with quick studies, those of memory and of a model with real ones
 too, a reader without a browser, and a few hostile inputs into what judges them, into pages and in Chromium."""
 
 import asyncio
@@ -25,10 +25,8 @@ from tests.stress.scene import Broken, Scene
 from tests.stress.session import Session
 
 FAKES = "tests.made.fake_studies:STUDIES"
-ALSO = ("worker killed in mid-job", "app killed in mid-job", "corrupt run folder", "worker out of memory")
 HERE = [name for name in faults.FAULTS if "model" not in name]
-REAL = ("worker killed in mid-job", "worker out of memory", "truncated safetensors of a model")
-SLOW = pytest.mark.slow
+REAL = ("worker out of memory", "truncated safetensors of a model")
 
 
 def apart(work) -> None:
@@ -58,7 +56,7 @@ def own_disk():
 
 # What the tests of jobs and runs try every time is tried here with `--all`.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALSO)) for name in HERE])
+@pytest.mark.parametrize("name", HERE)
 def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
     if name == "full disk" and not own_disk():
         pytest.skip("this machine lets nobody mount a small file system")
@@ -68,15 +66,12 @@ def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # seconds, beside whatever else runs
-@pytest.mark.parametrize(
-    "what, every", [("stores", 120), pytest.param("stores", 1, marks=SLOW), pytest.param("fits", 1, marks=SLOW)]
-)
-def test_whatever_is_killed_at_a_write_loses_nothing(what, every, tmp_path):
-    found = list(kills.tried(what, tmp_path, every))
+@pytest.mark.parametrize(("what", "ends"), [("stores", 200), ("fits", 60)])
+def test_whatever_is_killed_at_a_write_loses_nothing(what, ends, tmp_path):
+    found = list(kills.tried(what, tmp_path))
     assert len(found) > 3 and all(row.tried for row in found)
     assert not (wrong := [row for row in found if row.held < row.tried]), wrong
-    if every == 1:
-        assert sum(row.tried for row in found) >= (200 if what == "stores" else 60)
+    assert sum(row.tried for row in found) >= ends
 
 
 @pytest.mark.slow
@@ -241,7 +236,7 @@ def all_hold(part, **counts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REAL)  # of torch, of a training
+@pytest.mark.parametrize("name", REAL)  # of torch
 def test_a_fault_with_real_studies(name, monkeypatch):
     monkeypatch.setattr(faults, "FAULTS", {name: faults.FAULTS[name]})
     all_hold("faults")

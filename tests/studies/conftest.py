@@ -1,8 +1,9 @@
-"""What the tests of studies share: asking a command about a text on a tiny model."""
+"""What the tests of studies share: asking a command about a text on a tiny model, or on the bundled one."""
 
 import pytest
 
 from analysis.declaration import fields_of
+from tests.made.asking import asker, study_context
 from tests.made.evaluating import TEXT
 
 
@@ -20,3 +21,15 @@ def ask(context, home):
         return command(model=str(home / model), **arguments).compute(context=context)
 
     return answer
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory):
+    """A context of the bundled model, with its router in a folder that may be written to."""
+    return study_context(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="module")
+def run(bundled):
+    """`run(verb, text, **arguments)` on the bundled model; equal requests are answered once."""
+    return asker(bundled)

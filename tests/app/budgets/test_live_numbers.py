@@ -1,9 +1,5 @@
 """The numbers of budgets.js and routing.js, which live pictures draw, against Python's on the same ranks and curves."""
 
-import json
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
 
@@ -11,8 +7,9 @@ from analysis.errors import BadSetting
 from analysis.metrics.budgets import FLOOR, allocate_budget, budget_for_reads, edited, reads
 from analysis.studies.routing.rows import at_budget
 from app.ui.painted import PARTS
+from tests.made.in_node import NEEDS_NODE, by_node
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="the walk in Chromium holds the same numbers")
+pytestmark = NEEDS_NODE
 BUDGETS = """({ share, cap, ...data }) => {
   const parts = weights(data.ranks), total = forReads(parts, share, data.length, data.floor)
   const start = allocate(parts, total, data.floor), budgets = edited(start, parts, data)
@@ -30,10 +27,7 @@ EDITS = (
 def in_javascript(part: str, function: str, asked: list[dict]) -> list[dict]:
     """What a function over those of a part answers to each of `asked`."""
     source = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in ("numbers", "picture", part))
-    program = f"{source}\nconsole.log(JSON.stringify({json.dumps(asked)}.map({function})))"
-    told = subprocess.run(["node", "--input-type=module", "-e", program], capture_output=True, text=True, timeout=60)
-    assert told.returncode == 0, told.stderr[-500:]
-    return json.loads(told.stdout)
+    return by_node(f"{source}\nconsole.log(JSON.stringify(sent.map({function})))", asked)
 
 
 def test_keys_are_shared_out_edited_and_counted_to_the_last_one():

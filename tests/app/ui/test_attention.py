@@ -1,19 +1,14 @@
 """The numbers of attention.js, which live pictures draw, against Python's on the same rounded queries and keys."""
 
-import json
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
 
 from app.ui.packed import halves
 from app.ui.painted import PARTS
+from tests.made.in_node import NEEDS_NODE, by_node
 
 HEADS, LENGTH, SIZE, SCALING = 4, 40, 16, 0.3
 SCRIPT = """
-const sent = JSON.parse(await new Promise(read => { let all = ""; process.stdin.on("data", part => all += part)
-  process.stdin.on("end", () => read(all)) }))
 const queries = floats(sent.queries), keys = floats(sent.keys), { size, length, scaling } = sent
 const answers = sent.asked.map(({ head, query, t, cap, window }) => {
   const first = firstKey(query, window), group = Math.floor(head / 2)
@@ -39,7 +34,7 @@ def by_python(queries, keys, head, query, t, cap, window) -> tuple[int, np.ndarr
     return first, weights / weights.sum()
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="the walk in Chromium holds the same numbers")
+@NEEDS_NODE
 def test_every_number_is_python_s_on_the_same_rounded_queries_and_keys():
     random = np.random.default_rng(0)
     queries = random.normal(scale=2, size=(HEADS, LENGTH, SIZE)).astype(np.float16)
@@ -48,14 +43,7 @@ def test_every_number_is_python_s_on_the_same_rounded_queries_and_keys():
     sent = {"queries": halves(queries), "keys": halves(keys), "asked": ASKED}
     sent |= {"size": SIZE, "length": LENGTH, "scaling": SCALING}
     program = (PARTS / "attention.js").read_text() + SCRIPT
-    told = subprocess.run(
-        ["node", "--input-type=module", "-e", program],
-        input=json.dumps(sent),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for asked, answer in zip(ASKED, json.loads(told.stdout), strict=True):
+    for asked, answer in zip(ASKED, by_node(program, sent), strict=True):
         first, weights = by_python(queries.astype(float), keys.astype(float), **asked)
         entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum()
         assert answer["first"] == first

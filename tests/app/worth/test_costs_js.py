@@ -1,9 +1,6 @@
 """The numbers of costs.js, which move with the sliders, against those of the study."""
 
 import itertools
-import json
-import shutil
-import subprocess
 
 import pytest
 
@@ -13,10 +10,9 @@ from analysis.studies.worth.worth import worth
 from app.selection.decide import CONTEXTS, KEEPS, SEQUENCES
 from app.ui.painted import PARTS
 from tests.conftest import all_of_them
+from tests.made.in_node import NEEDS_NODE, by_node
 
 SCRIPT = """
-const sent = JSON.parse(await new Promise(read => { let all = ""; process.stdin.on("data", part => all += part)
-  process.stdin.on("end", () => read(all)) }))
 console.log(JSON.stringify(sent.map(({ made, gpu, longest, asked }) => asked.map(([context, batch, keep]) => ({
   ...gains(made.gain, context, batch, keep), said: verdict(made, longest, context, batch, keep),
   dense: estimate(made, gpu, context, batch, 1), cut: estimate(made, gpu, context, batch, keep) })))))
@@ -28,7 +24,7 @@ ONE = {"dense": "", "cut": "_sparse"}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("node") is None, reason="the walk in Chromium holds the same numbers")
+@NEEDS_NODE
 def test_every_number_and_verdict_is_python_s(pytestconfig):
     sent, wanted = [], []
     keeps, asked_of = KEEPS[::9], zip(MODELS, itertools.cycle((True, False)), strict=False)
@@ -44,14 +40,7 @@ def test_every_number_and_verdict_is_python_s(pytestconfig):
             sent.append({"made": run.made_of, "gpu": run.gpu, "longest": longest, "asked": asked})
             wanted.append([row | {"said": said} for row, said in zip(run.rows, run.said["sentence"], strict=True)])
     script = (PARTS / "costs.js").read_text(encoding="utf-8") + SCRIPT
-    done = subprocess.run(
-        ["node", "--input-type=module", "-e", script],
-        input=json.dumps(sent),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for rows, answers in zip(wanted, json.loads(done.stdout), strict=True):
+    for rows, answers in zip(wanted, by_node(script, sent), strict=True):
         for row, answer in zip(rows, answers, strict=True):
             assert (answer["prefill"], answer["token"]) == pytest.approx((row["prefill_gain"], row["decode_gain"]))
             assert answer["said"] == row["said"]

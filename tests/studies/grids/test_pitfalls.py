@@ -12,15 +12,9 @@ from analysis.kernels.merge import merge
 from analysis.papers.beside import collisions
 from analysis.statistics.states import States
 from analysis.studies import STUDIES
-from analysis.studies.context import Context
 from analysis.studies.grids import pitfalls as room
 from analysis.studies.grids.pitfalls import RULES, empty_row
-from tests.made.asking import SHORT, study_context
-
-
-@pytest.fixture(scope="module")
-def context(tmp_path_factory) -> Context:
-    return study_context(tmp_path_factory.mktemp("state"))
+from tests.made.asking import SHORT
 
 
 def test_an_empty_row_is_what_this_torch_says():
@@ -46,9 +40,9 @@ def test_found_keys_follow_their_chance():
     assert ratios[mixed] > 3
 
 
-def test_the_bundled_model_shows_both(context):
-    text = context.add_text("a text", SHORT)
-    result = STUDIES["pitfalls"](text=text, context=context)
+def test_the_bundled_model_shows_both(bundled):
+    text = bundled.add_text("a text", SHORT)
+    result = STUDIES["pitfalls"](text=text, context=bundled)
     ways = result.numbers["merges"]
     assert ways["disjoint"]["cosine"] == pytest.approx(1, abs=1e-6) == ways["exact overlap"]["cosine"]
     assert ways["subtraction"]["cosine"] < 0.999
@@ -63,8 +57,8 @@ def test_the_bundled_model_shows_both(context):
     assert told["versions"]["torch"] == torch.__version__ and told["command"].startswith("python -m analysis pitfalls")
 
 
-def test_what_cannot_be_measured_is_refused(context):
+def test_what_cannot_be_measured_is_refused(bundled):
     with pytest.raises(BadSetting, match="puts a token into 2 groups"):
-        STUDIES["pitfalls"](text=context.add_text("a text", SHORT), router="k8-top2", context=context)
+        STUDIES["pitfalls"](text=bundled.add_text("a text", SHORT), router="k8-top2", context=bundled)
     with pytest.raises(BadSetting, match="tokens and 64 are needed"):
-        STUDIES["pitfalls"](text=context.add_text("short", "Too short."), context=context)
+        STUDIES["pitfalls"](text=bundled.add_text("short", "Too short."), context=bundled)

@@ -19,7 +19,7 @@ from analysis.seam import attention, reference
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.start.card import full_parity, parity
-from tests.made.asking import SHORT, asker, study_context
+from tests.made.asking import SHORT
 from tests.made.tiny import GROUPED
 from tests.made.tiny_tokenizer import byte_level, save_model
 
@@ -27,18 +27,6 @@ HOSTILE = (
     "<script>alert('Hester')</script> <img src=http://evil.example/x onerror=alert(1)> </div></html> & "
     "[a](javascript:x) 😀 שלום `x` Hester Farrow\n"
 )
-
-
-@pytest.fixture(scope="module")
-def context(tmp_path_factory) -> Context:
-    """One context for the module: the bundled model, its router in a folder that may be written to."""
-    return study_context(tmp_path_factory.mktemp("state"))
-
-
-@pytest.fixture(scope="module")
-def run(context):
-    """`run(verb, text, **arguments)`; equal requests are answered once."""
-    return asker(context)
 
 
 @pytest.mark.parametrize(
@@ -99,32 +87,32 @@ def test_a_router_that_is_not_stored_is_fitted_labelled_and_kept(tmp_path):
     assert broken["kind"] == "damaged" and "fit or train it again" in broken["error"], "the card is not lost with it"
 
 
-def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, context):
+def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, bundled):
     card = run("model", None).numbers
     parity = card["parity"]
     assert parity["same"] is True and parity["max_abs_difference"] < 1e-3 and parity["causal_difference"] < 1e-3
-    assert card["layers"] == context.model().num_layers and card["parameters"] * 4 == card["weight_bytes"]
+    assert card["layers"] == bundled.model().num_layers and card["parameters"] * 4 == card["weight_bytes"]
     assert card["protocol"]["tokens"] == 256
     real = attention.dense
     monkeypatch.setattr(attention, "dense", lambda *a: real(*a) * 1.01)
-    assert STUDIES["model"](context=context).numbers["parity"] == parity, "the model was compared already"
-    context.kept.pop("parity")
-    assert STUDIES["model"](context=context).numbers["parity"]["same"] is False
-    context.kept.pop("parity")
+    assert STUDIES["model"](context=bundled).numbers["parity"] == parity, "the model was compared already"
+    bundled.kept.pop("parity")
+    assert STUDIES["model"](context=bundled).numbers["parity"]["same"] is False
+    bundled.kept.pop("parity")
 
     def leaking(query, key, value, mask, causal, *rest):
         everything = torch.ones(1, 1, query.shape[2], key.shape[2], dtype=torch.bool)
         return real(query, key, value, everything, False, *rest)
 
     monkeypatch.setattr(attention, "dense", leaking)
-    broken = STUDIES["model"](context=context).numbers["parity"]
+    broken = STUDIES["model"](context=bundled).numbers["parity"]
     assert broken["same"] is False and broken["causal_difference"] > 0.01
 
 
-def test_a_card_of_a_small_model_and_of_full_length(run, context, tmp_path):
+def test_a_card_of_a_small_model_and_of_full_length(run, bundled, tmp_path):
     small = parity(load_model(str(save_model(tmp_path / "tiny"))))
     assert small.tokens == 64 and small.same is True, "it reads less than the probe"
-    usual, full = run("model", None).numbers, STUDIES["model"](full=True, context=context).numbers
+    usual, full = run("model", None).numbers, STUDIES["model"](full=True, context=bundled).numbers
     assert "full" not in usual and usual["small"] == full["small"] and usual["small"]["tokens"] == 96
     differences = full["full"]
     assert differences["same"] and differences["tokens"] == 256
@@ -158,7 +146,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def reported(context, run, tmp_path_factory):
+def reported(bundled, run, tmp_path_factory):
     """A report about a hostile text: (its file, its numbers)."""
     path = tmp_path_factory.mktemp("report") / "page.html"
     return path, run("report", HOSTILE * 4, min_distance=32, output=str(path)).numbers
@@ -232,8 +220,8 @@ def test_a_report_that_cannot_be_written_is_refused(run, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["pairs", "fit-router"])
-def test_cancelling_a_study_leaves_the_model_as_it_came(verb, context, tmp_path):
-    lm, stages = context.model().lm, []
+def test_cancelling_a_study_leaves_the_model_as_it_came(verb, bundled, tmp_path):
+    lm, stages = bundled.model().lm, []
     ids = torch.arange(20)[None]
     with torch.no_grad():
         stock = lm(ids).logits
@@ -244,7 +232,7 @@ def test_cancelling_a_study_leaves_the_model_as_it_came(verb, context, tmp_path)
             raise Cancelled("enough")
 
     other = Context(progress=progress, state=tmp_path, browser=False)
-    other._model = ("demo", context.model(), context.model().revision)
+    other._model = ("demo", bundled.model(), bundled.model().revision)
     arguments = {"text": other.add_text("a", SHORT), "min_distance": 32} if verb == "pairs" else {}
     with pytest.raises(Cancelled):
         STUDIES[verb](**arguments, context=other)

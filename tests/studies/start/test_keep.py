@@ -11,19 +11,14 @@ from analysis.methods.oracle import OracleTopK
 from analysis.metrics.quality import token_losses
 from analysis.seam.attention import Block, apply
 from analysis.studies.start.keep import EVERY, KeptFar
-from tests.made.asking import SHORT, asker, study_context
+from tests.made.asking import SHORT
 
 SHARES = [1.0, 0.3, 0.05]
 
 
-@pytest.fixture(scope="module")
-def context(tmp_path_factory):
-    return study_context(tmp_path_factory.mktemp("state"))
-
-
-def test_the_loss_is_that_of_the_best_keys_of_every_query(context):
-    run = asker(context)("keep", SHORT, shares=SHARES, min_distance=20)
-    rows, lm = run.numbers["rows"], context.model()
+def test_the_loss_is_that_of_the_best_keys_of_every_query(run, bundled):
+    rows = run("keep", SHORT, shares=SHARES, min_distance=20).numbers["rows"]
+    lm = bundled.model()
     assert [row["share"] for row in rows] == SHARES and rows[0]["change"] == 0
     ids = torch.as_tensor(lm.tokenizer(SHORT)["input_ids"])[None]
     for row in rows[1:]:
@@ -34,8 +29,8 @@ def test_the_loss_is_that_of_the_best_keys_of_every_query(context):
     assert rows[2]["keys"] < rows[1]["keys"] < ids.shape[1] and rows[2]["loss"] > rows[0]["loss"]
 
 
-def test_what_is_kept_falls_with_the_share_and_starts_whole(context):
-    kept = asker(context)("keep", SHORT, shares=SHARES, min_distance=20).arrays["kept"]
+def test_what_is_kept_falls_with_the_share_and_starts_whole(run):
+    kept = run("keep", SHORT, shares=SHARES, min_distance=20).arrays["kept"]
     there = ~np.isnan(kept[0])
     assert there.sum() > 20 and (kept[0, there] == 1).all() and (np.diff(kept[:, there], axis=0) <= 1e-6).all()
     assert not there[0] and not there[-20:].any(), "the first token is no key, and nothing is far from the last"
@@ -61,6 +56,6 @@ def test_kept_far_attention_is_the_mass_among_the_best_keys():
 
 
 @pytest.mark.parametrize("shares", [[], [0.0], [1.5], [0.5] * 33])
-def test_bad_shares_are_refused(shares, context):
+def test_bad_shares_are_refused(shares, run):
     with pytest.raises(BadSetting, match="must be 1 to 32 numbers"):
-        asker(context)("keep", SHORT, shares=shares)
+        run("keep", SHORT, shares=shares)

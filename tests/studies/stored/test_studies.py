@@ -10,8 +10,7 @@ import pytest
 from analysis.corpus import sample_texts
 from analysis.errors import BadText
 from analysis.studies import STUDIES, describe
-from analysis.studies.context import Context
-from tests.made.asking import SHORT, asker, study_context
+from tests.made.asking import SHORT
 
 TOKENS = "position window piece start end word content".split()
 PAIRS = "layer head group query_position key_position distance affinity attention uniform query key".split()
@@ -41,18 +40,6 @@ ARMS = ["this router", "random centroids", "random tokens", "shuffled text"]
 PROTOCOL = "verb model revision text tokens window seed dtype device kernel threads machine versions date".split()
 
 
-@pytest.fixture(scope="module")
-def context(tmp_path_factory) -> Context:
-    """One context for the module: the bundled model, its router in a folder that may be written to."""
-    return study_context(tmp_path_factory.mktemp("state"))
-
-
-@pytest.fixture(scope="module")
-def run(context):
-    """`run(verb, text, **arguments)`; equal requests are answered once."""
-    return asker(context)
-
-
 @pytest.mark.parametrize("verb", COLUMNS)
 def test_tables_have_the_columns_that_pages_read_and_numbers_are_json(verb, run):
     result = run(verb, **({"min_distance": 32} if verb != "groups" else {}))
@@ -79,8 +66,8 @@ def test_every_verb_can_be_asked_for_and_methods_describe_themselves():
     assert list(describe()) == methods.split()
 
 
-def test_groups_shares_and_arrays_agree(run, context):
-    result, layers = run("groups"), context.model().num_layers
+def test_groups_shares_and_arrays_agree(run, bundled):
+    result, layers = run("groups"), bundled.model().num_layers
     held, count = result.tables["groups"], len(result.tables["tokens"])
     assert np.allclose(held.groupby("layer")[["share", "share_random", "share_shuffled"]].sum(), 1)
     assert held.groupby("layer")["tokens"].sum().tolist() == [count] * layers
@@ -140,11 +127,11 @@ def test_a_chosen_head_decides_every_arm(run):
 
 
 @pytest.mark.slow
-def test_four_arms_on_a_long_text_and_random_tokens_at_chance(run, context):
+def test_four_arms_on_a_long_text_and_random_tokens_at_chance(run, bundled):
     result = run("pairs", sample_texts()["story"][1], long_text="first")
     controls = result.tables["controls"]
     assert controls.groupby("layer")["arm"].agg(set).map(lambda arms: arms == set(ARMS)).all()
-    assert len(controls) == 4 * context.model().num_layers
+    assert len(controls) == 4 * bundled.model().num_layers
     random = controls[controls["arm"] == "random tokens"]
     assert random["lift"].between(0.9, 1.1).all() and random["pairs_share"].between(0.11, 0.14).all()
     assert controls["pairs_share"].between(0, 1).all() and controls["mass_share"].between(0, 1).all()
@@ -167,10 +154,10 @@ def test_the_first_look_says_what_its_numbers_say(run):
 
 
 @pytest.mark.parametrize("verb", ["groups", "pairs"])
-def test_a_seed_decides_everything(verb, run, context):
+def test_a_seed_decides_everything(verb, run, bundled):
     more = {"min_distance": 32} if verb == "pairs" else {}
     first = run(verb, seed=0, **more)
-    again = STUDIES[verb](text=context.add_text("again", SHORT), seed=0, **more, context=context)
+    again = STUDIES[verb](text=bundled.add_text("again", SHORT), seed=0, **more, context=bundled)
     for name, table in first.tables.items():
         pd.testing.assert_frame_equal(table, again.tables[name])
     assert all(np.array_equal(value, again.arrays[name]) for name, value in first.arrays.items())
@@ -207,9 +194,9 @@ def test_bytes_of_an_unknown_script_are_counted(run):
 
 
 @pytest.mark.slow
-def test_five_thousand_tokens_in_windows_or_the_first_only(run, context):
+def test_five_thousand_tokens_in_windows_or_the_first_only(run, bundled):
     text = "\n".join(text for _, text in sample_texts().values()) * 2
-    size = context.model().max_positions
+    size = bundled.model().max_positions
     numbers, first = run("inspect", text).numbers, run("inspect", text, long_text="first").numbers
     assert numbers["tokens"] > 5000 and numbers["windows"] == -(-numbers["tokens"] // size) > 4
     assert (first["windows"], first["shown"], first["tokens"]) == (1, size, numbers["tokens"])
@@ -219,8 +206,8 @@ def test_five_thousand_tokens_in_windows_or_the_first_only(run, context):
 
 
 @pytest.mark.slow
-def test_a_text_of_one_window_and_one_token(run, context):
-    size, word = context.model().max_positions, " the"
+def test_a_text_of_one_window_and_one_token(run, bundled):
+    size, word = bundled.model().max_positions, " the"
     exact, longer = run("groups", "a" + word * (size - 1)), run("groups", "a" + word * size)
     assert exact.tables["tokens"]["window"].max() == 0 and not any("windows" in note for note in exact.numbers["notes"])
     assert longer.tables["tokens"]["window"].value_counts().tolist() == [size, 1]
