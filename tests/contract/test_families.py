@@ -1,7 +1,6 @@
 """Families whose attention is more than a causal softmax: the logits and tokens of the stock model, exact statistics,
 nothing from the future, and methods inside what the model itself lets be read."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,9 +9,8 @@ from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.seam.hooks import Hooks
-from analysis.statistics import attention_statistics
 from analysis.studies.routing.passes import rotated_layers
-from tests.made import families, full_tables
+from tests.made import full_tables
 from tests.made.families import BY_KIND, small, token_ids
 from tests.made.tiny_tokenizer import byte_level
 
@@ -64,23 +62,6 @@ def test_statistics_are_those_of_full_tables_in_float64(family):
     full_tables.agree(full_tables.read(lm, token_ids(lm)), full_tables.materialised(lm, token_ids(lm)))
 
 
-def test_the_mass_of_a_learned_sink_is_what_the_rows_lack():
-    lm = small("gpt_oss")
-    ids = token_ids(lm)
-    with torch.no_grad():
-        tables = lm(ids, output_attentions=True, use_cache=False).attentions
-    lacking = [1 - table[0].double().sum(-1).mean(-1) for table in tables]
-    table = attention_statistics(load_model(lm, tokenizer=byte_level()), ids[0])
-    np.testing.assert_allclose(table["sink_mass"], torch.cat(lacking), atol=1e-5)
-    assert 0.05 < table["sink_mass"].mean() < 0.95
-
-
-def test_a_model_without_learned_sinks_has_no_such_column():
-    lm = small("deepseek_v3")
-    table = attention_statistics(load_model(lm, tokenizer=byte_level()), token_ids(lm)[0])
-    assert "sink_mass" not in table and len(table) == len(load_model(lm).lm.model.layers) * 4
-
-
 def test_where_an_indexer_leaves_none_of_a_methods_keys_the_nearest_is_read():
     lm = small("deepseek_v32")
     seen = []
@@ -105,14 +86,6 @@ def test_where_an_indexer_leaves_none_of_a_methods_keys_the_nearest_is_read():
         nearest = torch.where(visible, block.columns, -1).amax(-1)
         assert torch.equal(probabilities.argmax(-1), nearest)
     assert left_out, "the indexer left some query's own key out"
-
-
-def test_a_hybrid_is_followed_in_its_softmax_layers():
-    model = load_model(small("qwen3_next"), tokenizer=byte_level())
-    kinds = model.lm.config.layer_types
-    assert model.num_layers == kinds.count("full_attention") < len(kinds)
-    table = attention_statistics(model, families.token_ids(model.lm)[0])
-    assert len(table) == model.num_layers * model.num_heads
 
 
 @pytest.mark.parametrize("name", ["snapkv", "focus"])

@@ -50,12 +50,6 @@ def jobs(request, clients):
     return emptied(clients(getattr(request, "param", "processes")))
 
 
-@pytest.fixture
-def fresh(tmp_path):
-    """A client whose worker has not started."""
-    yield from opened(tmp_path / "state")
-
-
 @BOTH
 def test_a_job_reports_how_far_it_is(jobs):
     asked = time.monotonic()

@@ -16,8 +16,10 @@ from analysis.seam.parity import small_config
 from tests.made.families import BY_KIND, configured
 
 SOON = ("gpt_oss", "deepseek_v32", "qwen3_next", "gemma4_text", "llama4_text", "minimax_m3_vl_text", "nemotron_h")
+SOON += ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
 FURTHER = ("deepseek_v4", "glm4_moe", "llama4_text", "recurrent_gemma", "qwen3_5_moe_text", "mimo_v2_flash", "afmoe")
 FURTHER += ("jetmoe", "zaya", "beam", "bailing_hybrid", "lara_mini")
+FURTHER += ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
 FURTHER += ("granitemoe", "ernie4_5_moe", "minimax_m2", "exaone_moe", "cohere2_moe", "hy_v3", "axk1", "apertus")
 NAMES = dict.fromkeys([param.values[0] for param in BY_KIND] + list(FURTHER))
 CASES = [pytest.param(name, marks=() if name in SOON else pytest.mark.slow) for name in NAMES if name not in UNCOUNTED]

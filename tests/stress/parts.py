@@ -117,7 +117,7 @@ def _pages(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
 
 def _chromium(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
     """In a browser, on the app in a process of its own."""
-    from tests.stress.inputs import in_chromium
+    from tests.stress.in_tabs import in_chromium
     from tests.stress.server import served
 
     before = prepared(folder)

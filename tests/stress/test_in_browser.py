@@ -3,7 +3,7 @@ fixture `page` cannot run."""
 
 import pytest
 
-from tests.stress import inputs
+from tests.stress import in_tabs
 from tests.stress.test_stress import all_hold
 
 
@@ -11,4 +11,4 @@ from tests.stress.test_stress import all_hold
 @pytest.mark.browser
 @pytest.mark.timeout(900)  # seconds, beside whatever else runs
 def test_hostile_input_in_a_browser_in_small():
-    all_hold("chromium", chromium=len(inputs.IN_BROWSER))
+    all_hold("chromium", chromium=len(in_tabs.IN_BROWSER))

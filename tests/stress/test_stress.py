@@ -18,7 +18,7 @@ from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import RunStore
 from tests.conftest import all_of_them
 from tests.made.clock import Clock
-from tests.stress import chromium, faults, inputs, kills, load, rows, server, validators
+from tests.stress import chromium, faults, in_tabs, inputs, kills, load, rows, server, validators
 from tests.stress.hostile import MARKUP, hostile_bundle
 from tests.stress.parts import stress
 from tests.stress.scene import Broken, Scene
@@ -203,10 +203,10 @@ def test_input_that_does_not_arrive_does_not_hold(page):
     say = "document.body.insertAdjacentHTML('beforeend', '<p data-testid=stAlert>{}</p>')"
     for expected in ({}, {"said": "The text is empty."}, {"taken": "0123"}):
         with pytest.raises(Broken, match="did not arrive"):
-            inputs.arrived(page, "text", lambda: None, wait=0.5, **expected)
+            in_tabs.arrived(page, "text", lambda: None, wait=0.5, **expected)
     with pytest.raises(Broken, match="did not arrive"):
-        inputs.arrived(page, "text", lambda: page.evaluate(say.format("No.")), said="Another sentence.", wait=0.5)
-    inputs.arrived(page, "text", lambda: page.evaluate(say.format("No *text*.")), said="No text.", wait=0.5)
+        in_tabs.arrived(page, "text", lambda: page.evaluate(say.format("No.")), said="Another sentence.", wait=0.5)
+    in_tabs.arrived(page, "text", lambda: page.evaluate(say.format("No *text*.")), said="No text.", wait=0.5)
 
 
 @pytest.mark.browser
@@ -223,10 +223,10 @@ def test_input_that_does_not_arrive_does_not_hold(page):
 )
 def test_what_hostile_input_must_not_do_is_seen(page, shown):
     page.set_content("<h1>x</h1><p>a text of somebody</p>")
-    inputs.sound_in_tab(page)
+    in_tabs.sound_in_tab(page)
     page.set_content(shown)
     with pytest.raises(Broken):
-        inputs.sound_in_tab(page)
+        in_tabs.sound_in_tab(page)
 
 
 def all_hold(part, **counts):

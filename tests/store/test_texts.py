@@ -1,0 +1,47 @@
+"""Stored texts: by their hash, and as long as a run names them."""
+
+import pytest
+
+from analysis.declaration.undeclared import Undeclared
+from analysis.errors import BadSetting, BadText
+from analysis.runs import Result, texts
+
+
+def test_texts(store):
+    key = store.put_text("Ein Text\nmit 🦊", "a.txt")
+    assert store.put_text("Ein Text\nmit 🦊", "b.txt") == key and store.text(key) == ("a.txt", "Ein Text\nmit 🦊")
+    other = store.put_text("another", "c.txt")
+    assert [row[0] for row in store.texts()] == [other, key] and store.texts()[1][2] == 17
+    for bad in ("", None, "\ud800", "x" * 20_000_001):
+        with pytest.raises(BadText):
+            store.put_text(bad, "it")
+    (store.root / "texts" / f"{key}.json").write_text('{"name": "a", "text": "forged"}')
+    with pytest.raises(BadSetting, match="upload or paste it again"):
+        store.text(key)
+    assert store.put_text("Ein Text\nmit 🦊", "d.txt") == key and store.text(key)[1] == "Ein Text\nmit 🦊"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda key, other: {"text": key},
+        lambda key, other: {"texts": [other, key]},
+        lambda key, other: {"corpus": f"{key}+{other}"},
+        lambda key, other: {"deep": {"against": key}},
+        lambda key, other: {"words": f"of {key}, {other}"},
+    ],
+    ids=["text", "list", "joined", "deep", "words"],
+)
+def test_old_texts_go_unless_a_run_names_them_in_any_form(store, monkeypatch, name):
+    monkeypatch.setattr(texts, "KEPT", 2)
+    key, other = store.put_text("the named one", "a"), store.put_text("the other one", "b")
+    run = store.put(Undeclared("groups", {"model": "demo", "seed": 0} | name(key, other)), Result({}), {}, 1.0)
+    # It can be brought back.
+    store.discard(run.id)
+    for number in range(4):
+        store.put_text(f"newer text {number}", "c")
+    assert store.text(key)[1] == "the named one" and len(store.texts()) <= 4
+    store.empty()
+    store.put_text("the newest text", "d")
+    with pytest.raises(BadSetting):
+        store.text(key)
