@@ -11,10 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .pool import AT_ONCE, accelerated
 from .scoring import softmax
 
 # Queries at once: above the diagonal block nothing is computed, and the block stays in the cache.
 BLOCK = 128
+# Tensors of a block's scores that the way back holds at once.
+SCORES = 8
 
 # (features [B, T, ...], first query, query behind the last) -> gate of these queries and the keys before the last [B,
 # n, stop].
@@ -105,9 +108,11 @@ class _Biased(torch.autograd.Function):
 
 
 def _blocks(q: Tensor) -> list[tuple[int, int]]:
-    """First query and query behind the last of each block."""
-    length = q.shape[2]
-    return [(start, min(start + BLOCK, length)) for start in range(0, length, BLOCK)]
+    """First query and query behind the last of each block. An accelerator takes as many queries as memory allows: blocks
+    of 128 are two thirds of what a step of training starts there, and starting takes longer than computing."""
+    texts, heads, length, _ = q.shape
+    rows = max(BLOCK, AT_ONCE // (SCORES * 4 * texts * heads * length)) if accelerated(q) else BLOCK
+    return [(start, min(start + rows, length)) for start in range(0, length, rows)]
 
 
 def _scores(q: Tensor, k: Tensor, start: int, stop: int, scale: float) -> Tensor:

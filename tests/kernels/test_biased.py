@@ -5,6 +5,7 @@ import torch
 
 from analysis.groups.gates import GATES, gate_logits, group_affinity
 from analysis.kernels import biased
+from analysis.kernels import biased
 from analysis.kernels.biased import biased_attention
 
 
@@ -110,3 +111,11 @@ def test_what_is_held_for_the_way_back_grows_with_the_text_alone():
         return sum(sizes)
 
     assert held(2048) == 2 * held(1024)
+
+
+@pytest.mark.parametrize(("length", "rows"), [(1024, 1024), (16384, 128), (4096, 256)])
+def test_an_accelerator_takes_as_many_queries_at_once_as_fit(length, rows):
+    """Eight heads, eight tensors of a block's scores in float32: 256 MiB hold 1,048,576 pairs of each."""
+    blocks = biased._blocks(torch.empty(1, 8, length, 64, device="meta"))
+    assert blocks[0] == (0, rows) and blocks[-1][1] == length
+    assert biased._blocks(torch.empty(1, 8, 300, 64)) == [(0, 128), (128, 256), (256, 300)]
