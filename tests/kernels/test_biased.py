@@ -5,7 +5,6 @@ import torch
 
 from analysis.groups.gates import GATES, gate_logits, group_affinity
 from analysis.kernels import biased
-from analysis.kernels import biased
 from analysis.kernels.biased import biased_attention
 
 
