@@ -1,6 +1,7 @@
 """Options come from declarations, and what was given to a command comes back from the line that is written of it."""
 
 import inspect
+import math
 import os
 import shlex
 import subprocess
@@ -71,6 +72,20 @@ def test_every_argument_comes_back_from_its_command(verb, study):
                     named = {"verb", "device", "state", "set", "router", "policy", methods, *needed} - {"text", "texts"}
                     parsed |= asked({key: value for key, value in parsed.items() if key in named}).arguments
                 assert {key: parsed[key] for key in given} == given, (methods, commandline(verb, given))
+
+
+@pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
+def test_what_lies_outside_its_declared_range_or_choices_is_refused_by_name(verb, study):
+    for name, one in fields(verb, study).items():
+        low, high, options = one.declared.low, one.declared.high, one.declared.options
+        outside = [low - 1] if low is not None else []
+        outside += [high + 1] if high is not None else []
+        outside += [math.nan] if outside and float in (one.kind, one.item) else []
+        outside += ["none of these"] if options and str in (one.kind, one.item) else []
+        of_kind = [[value] if one.kind is list else value for value in outside]
+        for value in of_kind + ([[]] if one.kind is list and outside else []):
+            with pytest.raises(BadSetting, match=rf"^{name} of {study or verb} (is|must be) "):
+                one.check(value, study or verb)
 
 
 @pytest.mark.parametrize("verb", COMMANDS)

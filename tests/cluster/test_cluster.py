@@ -112,7 +112,6 @@ def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
         ({"study": "nothing"}, "There is no study 'nothing'"),
         ({"given": "[1]"}, "no JSON object"),
         ({"engine": "slurm"}, "no engine 'slurm'"),
-        ({"workers": 0}, "must lie between 1 and 256"),
     ],
 )
 def test_what_cannot_be_spread_is_refused_in_a_sentence(wrong, words, state):

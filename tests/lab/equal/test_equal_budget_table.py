@@ -178,7 +178,6 @@ def test_a_part_comes_again_and_bad_input_is_refused(stored, ask, home):
     assert part_again(NAMED["equal-budget"], stored, home)
     for given, said in (
         ({"length": 65}, "window of text"),
-        ({"windows": 0}, "windows of equal-budget is 0"),
         ({"rows": "poems"}, "no domain"),
     ):
         with pytest.raises(BadSetting, match=said):

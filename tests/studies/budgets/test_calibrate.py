@@ -164,7 +164,6 @@ def test_keys_are_shared_out_by_what_the_loss_rises_without_a_head(calibrated, c
     "arguments, message",
     [
         ({"total": 3}, "below the floor"),
-        ({"beta": -1.0}, "beta of calibrate is -1"),
         ({"mass": 1.5}, "mass"),
         ({"min_pos": 32}, "min_pos"),
         ({"name": "../x"}, "names no policy"),

@@ -228,8 +228,6 @@ def test_of_a_text_that_calibrated_by_half_the_other_half_is_read(ask, context, 
     [
         ({"caps": []}, "The caps are"),
         ({"caps": [4, 0]}, "The caps are"),
-        ({"tolerance": -0.1}, "tolerance of cap-sweep is -0.1"),
-        ({"tolerance_bin": 11.0}, "tolerance_bin of cap-sweep is 11"),
         ({"texts": []}, "No text was named"),
         ({"window": 65}, "A window of text is 65"),
         ({"policy": "other"}, "no policy other"),

@@ -60,7 +60,6 @@ def test_heads_that_are_listed_and_all_of_them(ask):
         ({"heads": "3-6"}, "or a list of layer.head such as 3.6,2.1, and '3-6' was given"),
         ({"heads": "9.0"}, "Layers run from 0 to"),
         ({"heads": "0.99"}, "Heads run from 0 to"),
-        ({"exact": 0}, "exact of ablate is 0"),
         ({"exact": 13}, "has 12 heads"),
         ({"part": 99}, "window 99 was asked for"),
     ],
