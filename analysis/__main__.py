@@ -18,15 +18,15 @@ def main(argv: list[str] | None = None) -> int:
         # A terminal that lacks a character gets its number, so nothing is lost.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    given = vars(parser(__doc__).parse_args(argv))
-    verb = given["verb"]
+    options = vars(parser(__doc__).parse_args(argv))
+    verb = options["verb"]
     try:
-        wanted = asked(given)
+        wanted = asked(options)
         for sentence in wanted.said:
             print(sentence, file=sys.stderr)
-        if given["plan"]:
+        if options["plan"]:
             planned = plan(wanted)
-            print(dumped(planned) if given["json"] else lines(planned))
+            print(dumped(planned) if options["json"] else lines(planned))
             return 0
         result = wanted.run_and_store(_progress)
     except AnalysisError as error:
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         return _stop(verb, f"{str(error.filename or 'A file')[:80]} cannot be used: {error.strerror or error}.", 2)
     except KeyboardInterrupt:
         return _stop(verb, "Stopped; what resumes goes on from its checkpoint.", 130)
-    show(verb, result, given["json"])
+    show(verb, result, options["json"])
     return 0
 
 

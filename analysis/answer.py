@@ -59,13 +59,13 @@ class Answer:
     @cached_property
     def tables(self) -> dict[str, "DataFrame"]:
         """pandas.DataFrame by name."""
-        made, stored = {}, dict(self._stored(TABLE))
-        for one in fields(self):
-            if one.name in stored:
-                made[one.metadata.get("name") or one.name] = stored[one.name]
-            elif one.metadata.get("row"):
-                made[one.name] = frame(one.metadata["row"], getattr(self, one.name))
-        return made
+        frames, stored = {}, dict(self._stored(TABLE))
+        for entry in fields(self):
+            if entry.name in stored:
+                frames[entry.metadata.get("name") or entry.name] = stored[entry.name]
+            elif entry.metadata.get("row"):
+                frames[entry.name] = frame(entry.metadata["row"], getattr(self, entry.name))
+        return frames
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
@@ -74,10 +74,10 @@ class Answer:
 
     def _stored(self, part: str) -> Iterable[tuple[str, Any]]:
         hints = _hints(type(self))
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if _part(hints[one.name]) == part and not (value is None and one.default is None):
-                yield one.name, value
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if _part(hints[entry.name]) == part and not (value is None and entry.default is None):
+                yield entry.name, value
 
 
 @record
@@ -91,8 +91,8 @@ class Worded(Answer):
 def plain(value: Any) -> Any:
     """A value with every record in it as a dict of its fields."""
     if is_dataclass(value):
-        named = ((one, getattr(value, one.name)) for one in fields(value))
-        return {one.name: plain(v) for one, v in named if not (v is None and one.default is None)}
+        named = ((entry, getattr(value, entry.name)) for entry in fields(value))
+        return {entry.name: plain(v) for entry, v in named if not (v is None and entry.default is None)}
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
     # A NamedTuple or range becomes a list in JSON anyway.
@@ -105,12 +105,12 @@ def restored(
     """The record that was stored; `table` and `array` give one by its name. What an earlier program did not store is
     None, and what it stored besides is left out."""
     hints, values = _hints(kind), {}
-    for one in fields(kind):
-        part = _part(hints[one.name])
+    for entry in fields(kind):
+        part = _part(hints[entry.name])
         if part == NUMBER:
-            values[one.name] = _restored(hints[one.name], numbers.get(one.name))
+            values[entry.name] = _restored(hints[entry.name], numbers.get(entry.name))
         else:
-            values[one.name] = (table if part == TABLE else array)(one.metadata.get("name") or one.name)
+            values[entry.name] = (table if part == TABLE else array)(entry.metadata.get("name") or entry.name)
     return kind(**values)
 
 
@@ -122,7 +122,7 @@ def _restored(hint: Any, value: Any) -> Any:
     if isinstance(value, dict):
         if is_dataclass(hint):
             hints = _hints(typing.cast(type, hint))
-            return hint(**{one.name: _restored(hints[one.name], value.get(one.name)) for one in fields(hint)})  # type: ignore[operator]
+            return hint(**{entry.name: _restored(hints[entry.name], value.get(entry.name)) for entry in fields(hint)})  # type: ignore[operator]
         return {name: _restored(inner[1], item) for name, item in value.items()} if len(inner) == 2 else value
     if isinstance(value, list) and get_origin(hint) is list:
         return [_restored(inner[0], item) for item in value]
@@ -135,23 +135,23 @@ def frame(row: type, rows: Iterable[Any]) -> "DataFrame":
 
     hints = _hints(row)
     nested = {
-        one.name
-        for one in fields(row)
-        if any(get_origin(kind) in (list, dict) for kind in (hints[one.name], *get_args(hints[one.name])))
+        entry.name
+        for entry in fields(row)
+        if any(get_origin(kind) in (list, dict) for kind in (hints[entry.name], *get_args(hints[entry.name])))
     }
-    columns = [one.name for one in fields(row) if one.name not in nested]
-    return pandas.DataFrame([plain(one) for one in rows], columns=columns)
+    columns = [entry.name for entry in fields(row) if entry.name not in nested]
+    return pandas.DataFrame([plain(entry) for entry in rows], columns=columns)
 
 
 def json_schema(kind: type) -> dict[str, Any]:
     """The JSON Schema of the numbers of a record; the protocol of an answer is described by whoever prints it."""
-    hints, made, required = _hints(kind), {}, []
-    for one in fields(kind):
-        if _part(hints[one.name]) == NUMBER and not (one.name == "protocol" and issubclass(kind, Answer)):
-            about = {"description": one.metadata["description"]} if "description" in one.metadata else {}
-            made[one.name] = _of(hints[one.name]) | about
-            required += [] if one.default is None else [one.name]
-    return {"type": "object", "properties": made, "required": sorted(required)}
+    hints, properties, required = _hints(kind), {}, []
+    for entry in fields(kind):
+        if _part(hints[entry.name]) == NUMBER and not (entry.name == "protocol" and issubclass(kind, Answer)):
+            about = {"description": entry.metadata["description"]} if "description" in entry.metadata else {}
+            properties[entry.name] = _of(hints[entry.name]) | about
+            required += [] if entry.default is None else [entry.name]
+    return {"type": "object", "properties": properties, "required": sorted(required)}
 
 
 def returned(function: Any) -> type[Answer] | None:
@@ -172,7 +172,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _part(hint: Any) -> str:
-    kinds = {one.__name__ for one in get_args(hint) or (hint,) if isinstance(one, type)}
+    kinds = {kind.__name__ for kind in get_args(hint) or (hint,) if isinstance(kind, type)}
     return TABLE if "DataFrame" in kinds else ARRAY if "ndarray" in kinds else NUMBER
 
 
@@ -180,12 +180,12 @@ def _of(hint: Any) -> dict[str, Any]:
     """The schema of a type. A float may be null: JSON has no NaN."""
     inner = get_args(hint)
     if get_origin(hint) in UNIONS:
-        schemas = [{"type": "null"} if one is types.NoneType else _of(one) for one in inner]
+        schemas = [{"type": "null"} if schema is types.NoneType else _of(schema) for schema in inner]
         # A union with anything is anything; two kinds of objects are not told apart.
-        if not all("type" in one for one in schemas):
+        if not all("type" in schema for schema in schemas):
             return {}
-        kinds = [[one["type"]] if isinstance(one["type"], str) else one["type"] for one in schemas]
-        merged = {name: value for one in schemas for name, value in one.items()}
+        kinds = [[schema["type"]] if isinstance(schema["type"], str) else schema["type"] for schema in schemas]
+        merged = {name: value for schema in schemas for name, value in schema.items()}
         return merged | {"type": list(dict.fromkeys(sum(kinds, [])))}
     if isinstance(hint, type) and is_dataclass(hint):
         return json_schema(hint)

@@ -183,9 +183,9 @@ def ranks(comparisons: Sequence[Comparison]) -> list[int]:
     order = sorted(range(len(comparisons)), key=lambda place: comparisons[place].value)
     listed, rank, first = [0] * len(comparisons), 0, None
     for place in order:
-        one = comparisons[place]
-        if first is None or (first.high is not None and one.low is not None and one.low > first.high):
-            first, rank = one, rank + 1
+        comparison = comparisons[place]
+        if first is None or (first.high is not None and comparison.low is not None and comparison.low > first.high):
+            first, rank = comparison, rank + 1
         listed[place] = rank
     return listed
 

@@ -82,6 +82,6 @@ DEMO = Limits(
 
 def limits() -> Limits:
     """The limits of this process, by its environment."""
-    found = DEMO if os.environ.get("FOCUSCOPE_DEMO") == "1" else OPEN
+    chosen = DEMO if os.environ.get("FOCUSCOPE_DEMO") == "1" else OPEN
     listed = tuple(name.strip() for name in os.environ.get("FOCUSCOPE_MODELS", "").split(",") if name.strip())
-    return replace(found, models=listed) if listed else found
+    return replace(chosen, models=listed) if listed else chosen

@@ -52,8 +52,8 @@ class Asked:
     @property
     def usual(self) -> dict[str, Any]:
         """The arguments that have a default, at it."""
-        known: dict[str, Field] = fields(self.request.verb, self.study)
-        return {name: entry.default for name, entry in known.items() if not entry.needed}
+        declared: dict[str, Field] = fields(self.request.verb, self.study)
+        return {name: entry.default for name, entry in declared.items() if not entry.needed}
 
     @property
     def resolved(self) -> dict[str, Any]:

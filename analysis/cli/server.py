@@ -48,7 +48,9 @@ def reading() -> dict[str, str]:
     return {
         verb: command.title
         for verb, command in COMMANDS.items()
-        if command.of_worker() and command.in_a_demo() and {"text", "texts"} & {one.name for one in fields_of(command)}
+        if command.of_worker()
+        and command.in_a_demo()
+        and {"text", "texts"} & {part.name for part in fields_of(command)}
     }
 
 

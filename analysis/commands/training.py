@@ -154,7 +154,7 @@ class Study(OfModel):
     def from_arguments(cls, arguments: object) -> Self:
         """As of any command; what else is named are sizes, which the named study declares in the lab and checks."""
         given = canonical(arguments)
-        names = {one.name for one in fields_of(cls)}
+        names = {declared.name for declared in fields_of(cls)}
         request = super().from_arguments({name: value for name, value in given.items() if name in names})
         request.__dict__["spelled"] = given
         return request

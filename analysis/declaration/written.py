@@ -45,10 +45,12 @@ def written(verb: str, fields: Iterable[Field], arguments: Mapping[str, Any]) ->
 
 def _methods(option: str, listed: list[dict]) -> list[str]:
     """Methods with their settings as `--methods a,b --set a.field=value`; as JSON where these words cannot say it."""
-    names = [one["name"] for one in listed]
-    routers = {one["router"] for one in listed if one.get("router")}
-    policies = [one["policy"] for one in listed if one.get("policy") is not None]
-    settings = {f"{one['name']}.{name}": value for one in listed for name, value in (one.get("settings") or {}).items()}
+    names = [method["name"] for method in listed]
+    routers = {method["router"] for method in listed if method.get("router")}
+    policies = [method["policy"] for method in listed if method.get("policy") is not None]
+    settings = {
+        f"{method['name']}.{name}": value for method in listed for name, value in (method.get("settings") or {}).items()
+    }
     if len(set(names)) < len(names) or len(routers) > 1 or not all(map(_sayable, settings.values())):
         return [option, json.dumps(listed)]
     words = [option, ",".join(names)]

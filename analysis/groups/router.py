@@ -155,12 +155,12 @@ class FocusRouter(nn.Module):
 
     def of_head(self, head: int) -> "FocusRouter":
         """The router of one key-value head alone."""
-        one = FocusRouter(self.layers, self.width, replace(self.settings, heads=1))
+        single = FocusRouter(self.layers, self.width, replace(self.settings, heads=1))
         parts = {"projection": self.projection.chunk(self.heads, -1), "centroids": self.centroids.chunk(self.heads, 1)}
         parts |= {"potential": self.potential.chunk(self.heads, 1)}
-        one.load_state_dict({name: several[head] for name, several in parts.items()})
-        one.about = self.about | {"heads": self.heads}
-        return one
+        single.load_state_dict({name: several[head] for name, several in parts.items()})
+        single.about = self.about | {"heads": self.heads}
+        return single
 
     def causal(self, layer: int, vectors: Tensor) -> Tensor:
         """Soft assignment [..., K] of routing vectors [..., heads d_s], the balance frozen."""

@@ -108,8 +108,8 @@ class _Biased(torch.autograd.Function):
 
 
 def _blocks(q: Tensor) -> list[tuple[int, int]]:
-    """First query and query behind the last of each block. An accelerator takes as many queries as memory allows: blocks
-    of 128 are two thirds of what a step of training starts there, and starting takes longer than computing."""
+    """First query and query behind the last of each block. An accelerator takes as many queries as memory allows: with
+    blocks of 128 a step of training starts more than twice as many kernels, and starting them is what takes long."""
     texts, heads, length, _ = q.shape
     rows = max(BLOCK, AT_ONCE // (SCORES * 4 * texts * heads * length)) if accelerated(q) else BLOCK
     return [(start, min(start + rows, length)) for start in range(0, length, rows)]

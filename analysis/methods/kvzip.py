@@ -69,14 +69,14 @@ class KVzipPlus(Evicting):
                 f"KVzip+ reads a prompt a second time behind itself, and one of {len(prompt):,} tokens leaves no room "
                 f"in the model's {self.positions_:,} positions: give at most {self.positions_ - FEWEST:,}."
             )
-        found: list[dict[int, Tensor]] = []
+        scores: list[dict[int, Tensor]] = []
         for begin in range(0, len(prompt), size):
             chunk = prompt[begin : begin + size]
             repetition = _Repetition(self.whole_, begin, begin + len(chunk))
             with instead(lm, repetition):
                 lm.base_model(torch.cat([prompt, chunk])[None], use_cache=False)
-            found.append(repetition.found)
-        return {layer: torch.cat([part[layer] for part in found], 1) for layer in found[0]}
+            scores.append(repetition.found)
+        return {layer: torch.cat([part[layer] for part in scores], 1) for layer in scores[0]}
 
     def token_features(self, layer: int, hidden: Tensor, not_padding: Tensor | None) -> Tensor | None:
         """The scores of a prompt's keys, float32 [B, T, G], infinite of tokens behind it."""
@@ -145,7 +145,7 @@ def repeated_scores(prompt: Prompt, begin: int, end: int) -> Tensor:
     added = value_norms(prompt.module, prompt.value[0, :, begin:end], prompt.query.shape[1])  # [H, n]
     entering = prompt.of_tokens[0, behind:, 0]
     visible = prompt.visible or Visible()
-    found = added.new_zeros(added.shape)
+    highest = added.new_zeros(added.shape)
     for start in range(0, count, ROWS):
         rows = torch.arange(start, min(start + ROWS, count), device=sinks.device)
         scores = prompt.scoring.scores(prompt.query[:1, :, behind + rows].float(), keys)[0]  # [H, r, K]
@@ -159,8 +159,8 @@ def repeated_scores(prompt: Prompt, begin: int, end: int) -> Tensor:
         # of a token that enters as nothing, such as padding of a vocabulary, no share is a size
         size = entering[rows, None]
         weights = (weights[..., len(sinks) : len(sinks) + count] / size).masked_fill(size == 0, 0.0)
-        found = torch.maximum(found, weights.amax(1) * added)
-    return found.unflatten(0, (keys.shape[1], -1)).amax(1)
+        highest = torch.maximum(highest, weights.amax(1) * added)
+    return highest.unflatten(0, (keys.shape[1], -1)).amax(1)
 
 
 def value_norms(module: Any, values: Tensor, heads: int) -> Tensor:

@@ -45,11 +45,11 @@ class TriAttention(WhileDecoding):
 
     def fit(self, model: Any, windows: Tensor) -> "TriAttention":
         """E[q_f] and E|q_f| of every head with what its layer pairs and how fast it turns, [L, H, D/2] and [L, D/2]."""
-        found = query_statistics(model, list(windows.cpu().numpy()))
-        if len({mean.shape for mean in found.mean}) > 1:
+        statistics = query_statistics(model, list(windows.cpu().numpy()))
+        if len({mean.shape for mean in statistics.mean}) > 1:
             raise BadModel("The layers of this model differ in the size of their heads: choose another method.")
-        mean, turns = torch.stack(found.mean), found.frequencies
-        tensors = {"mean_real": mean.real, "mean_imaginary": mean.imag, "size": torch.stack(found.size)}
+        mean, turns = torch.stack(statistics.mean), statistics.frequencies
+        tensors = {"mean_real": mean.real, "mean_imaginary": mean.imag, "size": torch.stack(statistics.size)}
         tensors |= {
             part: torch.stack([getattr(turn, part) for turn in turns]) for part in ("real", "imaginary", "rates")
         }
@@ -122,8 +122,8 @@ class TriAttention(WhileDecoding):
         for text, (first, end) in enumerate(self.bounds_):
             scores = torch.stack([of_texts[text].to(stays.device) for of_texts in self.waiting_.values()])
             largest = scores.amax((0, 2), keepdim=True)[0].expand_as(scores[0])
-            one = scores.mean(0) if self.share == "per_head" else largest  # [1, G, L]
-            stays[text, :, first:end] = self.kept_keys(prompt.layer, one)
+            shared = scores.mean(0) if self.share == "per_head" else largest  # [1, G, L]
+            stays[text, :, first:end] = self.kept_keys(prompt.layer, shared)
         self.kept_ = {layer: stays.to(scores[0].device) for layer, scores in self.waiting_.items()}
         return None
 

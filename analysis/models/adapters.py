@@ -19,11 +19,11 @@ def base_of(place: str | Path) -> str | None:
         return None
     about = read_json(place / CONFIG) or {}
     base, wanted = str(about.get("base_model_name_or_path") or ""), about.get("revision")
-    found = places.revision(base)
-    if wanted and found != wanted:
+    revision = places.revision(base)
+    if wanted and revision != wanted:
         raise BadModel(
             f"{place.name} is an adapter of {base or 'a model without a name'} with the weights {wanted}, and here are "
-            f"{found or 'none'}: bring those back, or train the adapter again."
+            f"{revision or 'none'}: bring those back, or train the adapter again."
         )
     return base
 

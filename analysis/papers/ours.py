@@ -160,8 +160,8 @@ def reading(number: Number, stored: Mapping[str, Any] | None) -> Reading | None:
 
 def readings(beside: Beside, lookup: Lookup) -> list[Reading]:
     """Every number of ours that is stored for a row."""
-    found = (lookup(number, beside) for number in beside.numbers)
-    return [number for number in found if number is not None]
+    values = (lookup(number, beside) for number in beside.numbers)
+    return [number for number in values if number is not None]
 
 
 def row_state(beside: Beside, differences: Sequence[str], stored: Sequence[Reading]) -> str:

@@ -32,6 +32,6 @@ def entries() -> dict[str, str]:
 
 def bibtex(names: Iterable[str]) -> str:
     """The entries of methods and papers, each once, in this order; names without one are passed over."""
-    known = entries()
+    references = entries()
     keys = dict.fromkeys(OF_METHOD.get(name, name) for name in names)
-    return "\n\n".join(known[key] for key in keys if key in known)
+    return "\n\n".join(references[key] for key in keys if key in references)

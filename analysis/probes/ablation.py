@@ -141,11 +141,14 @@ class Passes:
         handles = [layer.register_forward_hook(self._keep) for layer in self.layers]
         try:
             with apply(model.lm, Without([])):
-                said = next_tokens(model.lm, ids.to(model.device))
+                predicted = next_tokens(model.lm, ids.to(model.device))
         finally:
             for handle in handles:
                 handle.remove()
-        self.losses, self.reference = said.losses(model.lm, ids[:, 1:]).cpu().numpy(), said if reference else None
+        self.losses, self.reference = (
+            predicted.losses(model.lm, ids[:, 1:]).cpu().numpy(),
+            predicted if reference else None,
+        )
 
     @torch.no_grad()
     def without(self, heads: Heads) -> tuple[np.ndarray, np.ndarray | None]:
@@ -158,12 +161,12 @@ class Passes:
             for layer, out in zip(skipped, self.outs, strict=False):
                 layer.forward = partial(_given, out)
             with apply(lm, method):
-                said = next_tokens(lm, self.ids.to(lm.device))
+                predicted = next_tokens(lm, self.ids.to(lm.device))
         finally:
             for layer in skipped:
                 layer.__dict__.pop("forward", None)
-        apart = None if self.reference is None else _divergence(lm, self.reference, said)
-        return said.losses(lm, self.ids[:, 1:]).cpu().numpy(), apart
+        apart = None if self.reference is None else _divergence(lm, self.reference, predicted)
+        return predicted.losses(lm, self.ids[:, 1:]).cpu().numpy(), apart
 
     def _keep(self, layer: nn.Module, args: tuple, out: Any) -> None:
         self.outs.append(_copied(out))

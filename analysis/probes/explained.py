@@ -152,15 +152,15 @@ class Explaining:
 
     def _without(self, writer: str, by: str) -> Values:
         """What the writers give, one of them replaced. Errors: BadSetting for one that cannot be removed."""
-        values, found = dict(self.stream.values), False
+        values, replaced = dict(self.stream.values), False
         for key, head in self.stream.places_of(writer):
             now, mean = values[key], self.stream.means[key]
             instead = torch.zeros_like(now) if by == "zero" else mean
             if head is not None:
-                one = torch.arange(now.shape[2], device=now.device) == head
-                instead = torch.where(one[:, None], instead, now)
-            values[key], found = instead, True
-        if not found:
+                of_head = torch.arange(now.shape[2], device=now.device) == head
+                instead = torch.where(of_head[:, None], instead, now)
+            values[key], replaced = instead, True
+        if not replaced:
             raise BadSetting(f"{writer} is no writer that can be removed: choose a head, a block or the embedding.")
         return values
 

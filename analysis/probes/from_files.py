@@ -75,11 +75,11 @@ def _with_passages(
     gold = next(passage for passage in asked.passages if asked.holds(passage))
     line, source = pieces.ids(LINE), pieces.ids(SOURCE)
     # The first passage holds the answer.
-    shown = [gold, *islice(_distractors(asked, texts.asked, random), ask.length // SHORTEST)]
-    marks = pieces.values("word", len(shown), random) if cited else [line[:0]] * len(shown)
+    passages = [gold, *islice(_distractors(asked, texts.asked, random), ask.length // SHORTEST)]
+    marks = pieces.values("word", len(passages), random) if cited else [line[:0]] * len(passages)
     answers = [pieces.ids(f" {answer}") for answer in (asked.answers[0], *wrong)]
     if cited:
-        enough(texts.title, ask, len(shown), ask.choices, SHORTEST, "passages")
+        enough(texts.title, ask, len(passages), ask.choices, SHORTEST, "passages")
         for number in range(1, ask.choices):
             answer = answers[0 if number % 3 == 1 else number]
             mark = marks[0 if number % 3 == 2 else number]
@@ -87,7 +87,7 @@ def _with_passages(
         answers[0] = np.concatenate([answers[0], source, marks[0]])
     question = [line, pieces.ids(f"Question: {asked.question}"), line, pieces.ids("Answer:")]
     candidates = _shuffled(answers, random)
-    blocks = (_block(pieces, passage, mark) for passage, mark in zip(shown, marks, strict=True))
+    blocks = (_block(pieces, passage, mark) for passage, mark in zip(passages, marks, strict=True))
     chosen = _fitting(blocks, room(pieces, ask, question, len(candidates[0][0])))
     size = len(pieces.ids(gold.text))
     enough(texts.title, ask, len(chosen), ask.choices if cited else 1, size, "passages")
@@ -175,15 +175,15 @@ def _other_answers(
     right: Sequence[str], every: Sequence[WithPassages | LongText], count: int, random: np.random.Generator, title: str
 ) -> list[str]:
     """Answers of other questions, none of which is one of the right ones or holds one. Errors: BadSetting."""
-    found: list[str] = []
+    wrong: list[str] = []
     for place in random.permutation(len(every)):
         answer = every[place].answers[0]
-        if not any(stands(one, answer) or stands(answer, one) for one in (*right, *found)):
-            found.append(answer)
-        if len(found) == count:
-            return found
+        if not any(stands(one, answer) or stands(answer, one) for one in (*right, *wrong)):
+            wrong.append(answer)
+        if len(wrong) == count:
+            return wrong
     raise BadSetting(
-        f"{title} has {len(found) + 1:,} different answers and {count + 1:,} candidates were asked for: ask for "
+        f"{title} has {len(wrong) + 1:,} different answers and {count + 1:,} candidates were asked for: ask for "
         "fewer, or give more questions."
     )
 

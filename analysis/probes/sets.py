@@ -161,7 +161,7 @@ def read_set(name: str, folder: Path | None = None) -> Documents:
     about = SETS[name]
     asked, examples, _ = documents(about, name, folder or FOLDER)
     if about.kind in ("with_passages", "cited"):
-        asked = [one for one in asked if any(map(one.holds, one.passages))]
+        asked = [question for question in asked if any(map(question.holds, question.passages))]
     if not asked:
         raise BadSetting(
             f"No question of {about.title} has a passage that holds its answer: put in files whose passages hold it."

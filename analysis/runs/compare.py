@@ -63,10 +63,10 @@ def configuration(
     `defaults`: method -> the value of each setting that a request does not name: naming it makes no difference."""
     differences: dict[str, tuple[Any, Any]] = {}
     for part in ("request", "protocol"):
-        one, other = (_flat(_filled(getattr(run, part), defaults or {})) for run in (first, second))
-        for name in one | other:
-            if one.get(name) != other.get(name):
-                differences.setdefault(name, (one.get(name), other.get(name)))
+        before, other = (_flat(_filled(getattr(run, part), defaults or {})) for run in (first, second))
+        for name in before | other:
+            if before.get(name) != other.get(name):
+                differences.setdefault(name, (before.get(name), other.get(name)))
     return [(name, *values) for name, values in differences.items()]
 
 

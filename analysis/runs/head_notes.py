@@ -41,8 +41,8 @@ def note_head(root: Path, model: str, revision: str, head: str, **words: str) ->
             )
     notes = notes_of(root, model, revision)
     stripped = {kind: " ".join(text.split()) for kind, text in words.items()}
-    kept = {kind: text for kind, text in (notes.get(head, {}) | stripped).items() if text}
-    notes = {cell: about for cell, about in (notes | {head: kept}).items() if about}
+    texts = {kind: text for kind, text in (notes.get(head, {}) | stripped).items() if text}
+    notes = {cell: about for cell, about in (notes | {head: texts}).items() if about}
     replace(root, {file_name(model, revision): notes})
 
 

@@ -52,8 +52,8 @@ def held(
     logits = min(LOGITS_BYTES, 4 * window * card.get("vocabulary", 0))
     if command.gradient:
         # The estimate keeps what every layer computed for the way back, those of a hybrid without attention too.
-        every = layers + len(card.get("other_layers") or {})
-        total += (every - 1) * window * a_token + OF_GRADIENT * logits
+        all_layers = layers + len(card.get("other_layers") or {})
+        total += (all_layers - 1) * window * a_token + OF_GRADIENT * logits
     if command.scores:
         total += LOGITS * logits
     return total

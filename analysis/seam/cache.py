@@ -224,7 +224,9 @@ class GrowingCache(Cache):
 
     def __init__(self, config: PreTrainedConfig) -> None:
         layers_of_model = DynamicCache(config=config).layers
-        super().__init__(layers=[self.layer_kind() if type(one) is DynamicLayer else one for one in layers_of_model])
+        super().__init__(
+            layers=[self.layer_kind() if type(layer) is DynamicLayer else layer for layer in layers_of_model]
+        )
 
 
 class GroupedCache(GrowingCache):

@@ -27,8 +27,8 @@ def places_held(left: Tensor) -> Tensor:
 def gathered(places: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Keys and values [1, G, n, D] at `places` [G, n] of those [G, T, D] of a text; zeros where the place is -1."""
     inside, there = places.clamp(min=0)[..., None], (places >= 0)[..., None]
-    found = [x.gather(1, inside.expand(-1, -1, x.shape[-1])) * there for x in (keys, values)]
-    return found[0][None], found[1][None]
+    rows = [x.gather(1, inside.expand(-1, -1, x.shape[-1])) * there for x in (keys, values)]
+    return rows[0][None], rows[1][None]
 
 
 class LastQueries:

@@ -188,7 +188,7 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
     if by_layer:
         text.per_layer_config = None
     heads = text.num_attention_heads
-    kept = _cut_layers(text)
+    layers_left = _cut_layers(text)
     _narrow(text)
     for name, value in vars(text).copy().items():
         if isinstance(value, dict) and _is_span(name):
@@ -205,7 +205,7 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
             setattr(text, name, value % VOCABULARY)
     if by_layer:
         sizes = {int(layer): _narrowed(of_layer, heads) for layer, of_layer in by_layer.items()}
-        text.per_layer_config = {number: sizes[layer] for number, layer in enumerate(kept) if layer in sizes}
+        text.per_layer_config = {number: sizes[layer] for number, layer in enumerate(layers_left) if layer in sizes}
     _grow_until_attention(small)
     return small
 
@@ -232,15 +232,15 @@ def _cut_layers(text: PreTrainedConfig) -> list[int]:
     reading = getattr(text, "num_kv_shared_layers", 0) or 0
     own = layers - reading
     first = min(own, max(2, _until_each(kinds[:own])))
-    kept = [*range(first), *range(own, own + _until_each(kinds[own:]))]
+    layers_left = [*range(first), *range(own, own + _until_each(kinds[own:]))]
     for name, value in lists.items():
-        setattr(text, name, [value[layer] for layer in kept])
-    text.num_hidden_layers = len(kept)
+        setattr(text, name, [value[layer] for layer in layers_left])
+    text.num_hidden_layers = len(layers_left)
     if reading:
-        text.num_kv_shared_layers = len(kept) - first
+        text.num_kv_shared_layers = len(layers_left) - first
     if getattr(text, "first_k_dense_replace", 0):
         text.first_k_dense_replace = 1
-    return kept
+    return layers_left
 
 
 def _until_each(kinds: list[str]) -> int:

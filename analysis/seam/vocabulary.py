@@ -63,10 +63,10 @@ class NextTokens:
 
 def next_tokens(lm: Any, ids: Tensor, **options: Any) -> NextTokens:
     """One pass over texts of tokens [B, T] through the layers of a transformers model, the vocabulary left out."""
-    found: list[ModelOutput] = []
+    outputs: list[ModelOutput] = []
 
     def shorten(body: Any, args: tuple, output: Any) -> Any:
-        found.append(output)
+        outputs.append(output)
         return type(output)(**dict(output) | {"last_hidden_state": output[0][:, -1:]})
 
     handle = lm.base_model.register_forward_hook(shorten)
@@ -74,7 +74,7 @@ def next_tokens(lm: Any, ids: Tensor, **options: Any) -> NextTokens:
         lm(ids, **{"use_cache": False, **options})
     finally:
         handle.remove()
-    return NextTokens(found[0][0], found[0])
+    return NextTokens(outputs[0][0], outputs[0])
 
 
 @contextmanager

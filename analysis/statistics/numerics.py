@@ -42,8 +42,8 @@ class Numerics:
         exact = scores(torch.float64)
         weights = exact.softmax(-1)
         apart = [(scores(kind).softmax(-1) - weights).abs().max() for kind in (torch.float32, query.dtype)]
-        found = [float(number) for number in (exact.masked_fill(hidden, 0.0).abs().max(), *apart)]
-        self.found[layer] = np.maximum(self.found[layer], found)
+        errors = [float(number) for number in (exact.masked_fill(hidden, 0.0).abs().max(), *apart)]
+        self.found[layer] = np.maximum(self.found[layer], errors)
 
     def table(self) -> pd.DataFrame:
         """One row per layer: `layer largest_score difference own_difference`."""

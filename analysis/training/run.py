@@ -247,11 +247,11 @@ class Run:
         before, self.labels = self.labels, self._labels(inputs)
         sizes = F.one_hot(self.labels, self.router.K).sum(1)  # [L, K], or of each head [L, heads, K]
         grouped = self.router.grouped
-        found = (sizes.amax(-1) / sizes.sum(-1)).view(len(sizes), -1).amax(1).tolist()
+        largest = (sizes.amax(-1) / sizes.sum(-1)).view(len(sizes), -1).amax(1).tolist()
         # A layer without groups has none that could grow.
-        shares = [share if layer in grouped else None for layer, share in enumerate(found)]
+        shares = [share if layer in grouped else None for layer, share in enumerate(largest)]
         stay = float((before == self.labels)[grouped].float().mean())
-        looked = {"largest_share": max(found[layer] for layer in grouped), "shares": shares, "stability": stay}
+        looked = {"largest_share": max(largest[layer] for layer in grouped), "shares": shares, "stability": stay}
         return looked | (self.also(self.router, inputs, self.start, self.first) if self.also else {})
 
     def _state(self) -> str:

@@ -54,12 +54,12 @@ def breaks(rows: Sequence[dict], chosen: float) -> str:
     free = [row for row in itertools.takewhile(_harmless, rows) if row["share"] < 1]
     at_share = {row["share"]: row for row in rows}
     words = [f"Reading {share(free[-1]['share'])} costs nothing."] if free else []
-    told = {row["share"] for row in free}
-    if chosen in at_share and chosen not in (*told, rows[-1]["share"], 1.0):
+    shares = {row["share"] for row in free}
+    if chosen in at_share and chosen not in (*shares, rows[-1]["share"], 1.0):
         row = at_share[chosen]
         mean, worst = _short(row["difference"]), _short(row["worst_bin_difference"])
         words.append(f"{share(chosen)} costs {mean} ({worst} at worst).")
-    if rows[-1]["share"] not in told:
+    if rows[-1]["share"] not in shares:
         words.append(f"{share(rows[-1]['share'])} costs {_short(rows[-1]['difference'])}.")
     return " ".join(words if free else ["Reading", *words])
 

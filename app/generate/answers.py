@@ -155,5 +155,5 @@ def judged(prompt: str, question: str, texts: dict[str, str]) -> str:
         too = "" if any(right[label] for label in others) else ", too"
         return f"Dense is wrong{too}: the text says “{answer}”. Ask another question"
     wrong = [label for label in others if not right[label]]
-    told = f"{' and '.join(wrong)} wrong" if wrong else "and so is what reads less" if others else ""
-    return f"Dense is right: “{answer}”; {told}" if told else f"Dense is right: “{answer}”"
+    verdict = f"{' and '.join(wrong)} wrong" if wrong else "and so is what reads less" if others else ""
+    return f"Dense is right: “{answer}”; {verdict}" if verdict else f"Dense is right: “{answer}”"

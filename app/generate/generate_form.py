@@ -47,7 +47,7 @@ def form(card: dict) -> list[Asked]:
     state.follow(chosen, "generate_question", [chosen["generate_question"] or usual], usual)
     described = cached.catalogue()
     by_family = lambda name: (FAMILIES.index(described[name]["saves"]), described[name]["title"])  # noqa: E731
-    router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": ""})
+    router = next((candidate for candidate in card["routers"] if candidate["name"] == chosen["router"]), {"name": ""})
     ordered = {name: described[name] for name in sorted(set(described) - {"dense"}, key=by_family)}
     picker = Picker("generate", ordered, MOST_METHODS, router=router)
     look: dict[str, Any] = {"max_chars": 300, "placeholder": "empty: the text goes on"}

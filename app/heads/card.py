@@ -71,8 +71,8 @@ def _head(table: dict, cell: tuple[int, int], names: Names) -> None:
             other.choice("beside", BESIDE)
     if called := names.get(cell):
         with st.container(horizontal=True, gap="small"):
-            for one in called:
-                st.badge(one, color="orange", help=cached.glossary("name of a head"))
+            for called_head in called:
+                st.badge(called_head, color="orange", help=cached.glossary("name of a head"))
     if not limits().demo:
         _own(name)
 

@@ -101,7 +101,7 @@ def pattern(
 ) -> dict:
     """A head's pattern `masses` [queries, keys], log colour on one fixed scale; a cell is `cell` tokens wide and high.
     What no query of a cell can see is blank; `query` is marked by a line. `box`: dragging selects a rectangle."""
-    shown = np.where(_visible(masses, first_query, first_key, cell), masses, np.nan).astype(np.float32)
+    visible = np.where(_visible(masses, first_query, first_key, cell), masses, np.nan).astype(np.float32)
     middle = (cell - 1) / 2
     label = "token %{y} reads token %{x}"
     if cell > 1:
@@ -111,8 +111,8 @@ def pattern(
         "type": "heatmap",
         **{"x0": first_key + middle, "dx": cell, "y0": first_query + middle, "dy": cell},
         **{"zmin": math.log10(FLOOR), "zmax": 0, "colorscale": SCALE, "hoverongaps": False},
-        "z": packed(np.log10(np.maximum(shown, FLOOR))),
-        "customdata": packed(shown),
+        "z": packed(np.log10(np.maximum(visible, FLOOR))),
+        "customdata": packed(visible),
         "colorbar": _bar("attention, log") | ticks,
         "hovertemplate": f"{label}<br>%{{customdata:.2%}} of the attention<extra></extra>",
     }

@@ -39,10 +39,10 @@ def show(tokens: dict, layer: int, head: int) -> None:
         _spread(run, scope.ask(layer, head, *scope.place(tokens)), cell, name)
         _examples(run, cell, name)
     st.subheader("Which tokens", anchor=False, help=cached.glossary("lift of a token"))
-    found = dict(rows_of(cached.columns(run, "tokens"), **cell))
-    found["kind"] = [KINDS[kind] for kind in found["kind"]]
+    rows = dict(rows_of(cached.columns(run, "tokens"), **cell))
+    rows["kind"] = [KINDS[kind] for kind in rows["kind"]]
     label, identity = "Tokens and pairs that come more often than by chance", f"{run.id}.{layer}.{head}"
-    plots.listed(TOKEN, found, "heads_corpus_tokens", label, identity, height=330)
+    plots.listed(TOKEN, rows, "heads_corpus_tokens", label, identity, height=330)
     widgets.notes(run)
 
 

@@ -53,8 +53,8 @@ def _extract(file: Path, changed: float) -> Extract | None:
     study, _ = read_study(file)
     if study is None:
         return None
-    found = {str(number): reading(number, study.numbers) for number in _numbers().get(file.stem, [])}
-    return Extract(study.numbers["protocol"] | _trained(study.numbers), found)
+    extracted = {str(number): reading(number, study.numbers) for number in _numbers().get(file.stem, [])}
+    return Extract(study.numbers["protocol"] | _trained(study.numbers), extracted)
 
 
 def _trained(numbers: dict[str, Any]) -> dict[str, list[int]]:

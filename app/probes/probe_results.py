@@ -81,9 +81,9 @@ def headline(run: Run) -> str:
     """Right answers of each method, and chance, in a few words."""
     scores = {row["method"]: row for row in _rows(run, "summary")}
     label, chance = title(run.request["probes"][0]), next(iter(scores.values()))["chance"]
-    told = [f"{widgets.plain(name)} {scores[name]['score']:.0%}" for name in list(scores)[:NAMED]]
+    scored = [f"{widgets.plain(name)} {scores[name]['score']:.0%}" for name in list(scores)[:NAMED]]
     more = f", {len(scores) - NAMED} more" if len(scores) > NAMED else ""
-    return f"{label}, right answers: {', '.join(told)}{more}; chance {chance:.0%}."
+    return f"{label}, right answers: {', '.join(scored)}{more}; chance {chance:.0%}."
 
 
 def _example(request: Probe) -> Run | None:

@@ -151,7 +151,10 @@ def _picker(card: dict, subject: Subject) -> tuple[Picker, int]:
     text, with one to beat."""
     chosen, described = st.session_state, cached.saving(subject.saves)
     control = "quality" if subject.saves == "reads" else f"quality_{subject.saves}"
-    router = next((made for made in card["routers"] if made["name"] == chosen["router"]), {"name": chosen["router"]})
+    router = next(
+        (candidate for candidate in card["routers"] if candidate["name"] == chosen["router"]),
+        {"name": chosen["router"]},
+    )
     usual = tuple(name for name in OPENS[subject.saves] if name in described)
     picker = Picker(control, described, len(described), usual, router if subject.saves == "reads" else {"name": ""})
     if chosen[control] is not None and chosen["quality_equal"] is not None:

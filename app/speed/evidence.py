@@ -35,8 +35,8 @@ def _one(name: str) -> None:
     studies = {file: asking.study(MEASURED_WITH, file)[0] for file in files}
     if not any(studies.values()):
         studied.missing(title, name, reads=False)
-    for file, found in studies.items():
-        if found is not None:
-            widgets.prose(found.sentence, "more")
-            studied.badge(found)
-            studied.drawn(found, f"speed_{file}", help, file)
+    for file, study in studies.items():
+        if study is not None:
+            widgets.prose(study.sentence, "more")
+            studied.badge(study)
+            studied.drawn(study, f"speed_{file}", help, file)

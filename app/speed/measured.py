@@ -191,5 +191,5 @@ def pieces(prompt: str, text: str, compared: str) -> dict:
 
 def _begins(pattern: str, text: str) -> str:
     """What a text begins with, of a pattern that always fits."""
-    found = re.match(pattern, text)
-    return found[0] if found else ""
+    match = re.match(pattern, text)
+    return match[0] if match else ""

@@ -20,8 +20,8 @@ LAUNCHED = "focus"
 
 def timeable() -> dict[str, dict[str, Any]]:
     """Every method with a kernel, the one with the fullest timing first."""
-    found = {name: about for name, about in cached.catalogue().items() if about.get("kernels")}
-    return dict(sorted(found.items(), key=lambda entry: entry[0] != LAUNCHED))
+    with_kernels = {name: about for name, about in cached.catalogue().items() if about.get("kernels")}
+    return dict(sorted(with_kernels.items(), key=lambda entry: entry[0] != LAUNCHED))
 
 
 def choose(label: str = "Method") -> str:

@@ -36,7 +36,9 @@ def show() -> None:
 
 def _model(said: DeltaGenerator, picture: DeltaGenerator, card: DeltaGenerator) -> None:
     about = methods.settle()
-    router: dict[str, Any] = next((made for made in about["routers"] if made["name"] == st.session_state["router"]), {})
+    router: dict[str, Any] = next(
+        (candidate for candidate in about["routers"] if candidate["name"] == st.session_state["router"]), {}
+    )
     with card:
         method = methods.choose()
         focus = method == methods.LAUNCHED

@@ -96,8 +96,8 @@ def _against_collapse() -> None:
     for title, way in AGAINST_COLLAPSE.items():
         ways[title] = controls | {training_requests.FIELDS[name]: value for name, value in way.items()}
     now = {name: st.session_state[name] for name in controls}
-    shown = next((title for title, way in ways.items() if way == now), None)
-    st.session_state["train_against"] = shown
+    current = next((title for title, way in ways.items() if way == now), None)
+    st.session_state["train_against"] = current
 
     def chosen() -> None:
         state.choose(st.session_state, **ways.get(st.session_state["train_against"], {}))

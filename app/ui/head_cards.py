@@ -43,23 +43,23 @@ def notes() -> Notes:
 
 def cards() -> dict[str, str]:
     """What stands on hover over the name of a head, by layer.head: of those that anything is known of."""
-    said: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for place, called in names().items():
-        said.setdefault("{}.{}".format(*place), []).extend(called)
+        sentences.setdefault("{}.{}".format(*place), []).extend(called)
     if (run := cached.store().find(_statistics())) is not None:
         table = cached.columns(run, "heads")
         rows = zip(*(table[name] for name in ("layer", "head", "label", "top_p_rank")), strict=True)
         for layer, head, label, keys in rows:
             # A label says the same as a name, with less behind it.
-            named = f"{layer}.{head}" in said
+            named = f"{layer}.{head}" in sentences
             read = ["" if named else label, "" if keys is None else f"90% on {keys:,.0f} keys"]
-            said.setdefault(f"{layer}.{head}", []).extend(filter(None, read))
+            sentences.setdefault(f"{layer}.{head}", []).extend(filter(None, read))
     for cell, words in notes().items():
-        said.setdefault(cell, []).extend(words.values())
+        sentences.setdefault(cell, []).extend(words.values())
     for whose, theirs in others_of(cached.store().root, *model()).items():
         for cell, words in theirs.items():
-            said.setdefault(cell, []).append(f"{whose}: {', '.join(words.values())}")
-    return {cell: " · ".join(words) for cell, words in said.items()}
+            sentences.setdefault(cell, []).append(f"{whose}: {', '.join(words.values())}")
+    return {cell: " · ".join(words) for cell, words in sentences.items()}
 
 
 def _statistics() -> Statistics:

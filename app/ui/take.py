@@ -48,13 +48,13 @@ def button(request: Take, key: str) -> None:
     if in_a_class():
         return
     with widgets.guarded():
-        taken = cached.store().find(request)
+        stored = cached.store().find(request)
         look: dict[str, Any] = {"type": "primary", "icon": ":material/folder_zip:"}
-        if taken is None and st.button("Make the zip", key=f"{key}_make", **look):
+        if stored is None and st.button("Make the zip", key=f"{key}_make", **look):
             with st.spinner("Packing the setting"):
-                taken = cached.jobs().compute(request, timeout=cached.PATIENCE)
-        if taken is not None:
-            _download(taken, key)
+                stored = cached.jobs().compute(request, timeout=cached.PATIENCE)
+        if stored is not None:
+            _download(stored, key)
 
 
 def _download(taken: Run, key: str) -> None:

@@ -28,7 +28,7 @@ def reply(capsys, *words: str) -> dict:
 
 
 def test_a_study_is_planned_with_its_own_sizes(capsys):
-    asked = "study", "focal-temperatures", "--seeds", "1"
+    asked = "study", "focal-temperatures"
     said = reply(capsys, *asked)
     sizes = {"name": "focal-temperatures", "length": 512, "windows": 64, "steps": 500, "tokens_per_step": 2048}
     assert said["verb"] == "study" and sizes.items() <= said["arguments"].items()

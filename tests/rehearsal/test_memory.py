@@ -56,16 +56,14 @@ def test_a_small_model_on_the_processor_takes_as_much(method):
 
 
 def test_a_gpu_took_as_much():
-    """The stored run gave the KV cache of the prompt before back while it was measured: so much it does not count."""
+    """A prompt of 4,096 tokens through all layers, as an H200 measured it."""
     stored = json.loads((CACHE / "demo" / "studies" / "gpu-check.json").read_text("utf-8"))
     rows = stored.get("numbers", stored)["rows"]
     row = next(row for row in rows if row["what"] == "model" and row["method"] == "dense" and "Qwen" in row["model"])
     config = qwen(layers=24)
-    size = config.hidden_size // config.num_attention_heads
-    cache = 2 * 24 * config.num_key_value_heads * size * row["length"] * torch.bfloat16.itemsize
     with fake_device() as device, device.held:
         taken = peak(on_devices(config, f"{NAME}:0"), DENSE(), row["length"], device.held)
-    assert taken - cache == pytest.approx(row["peak_bytes"], rel=0.02)
+    assert taken == pytest.approx(row["peak_bytes"], rel=0.02)
 
 
 @pytest.mark.slow

@@ -77,10 +77,10 @@ def missed(lm: Model, side: int, ids: np.ndarray, new: list[int], left: np.ndarr
         lm.lm.base_model(input_ids=sequence, use_cache=False)
     size, kv_heads = left.shape[2], left.shape[1]
     values, places = watch.sums.flatten().topk(min(LISTED, watch.sums.numel()))
-    found = []
+    rows = []
     for value, place in zip(values.tolist(), places.tolist(), strict=True):
         layer, head, position = place // size // kv_heads, place // size % kv_heads, place % size
         if value > 0:
             about = side, lm.layer_numbers[layer], head, position, int(left[layer, head, position])
-            found.append(Missed(*about, value, int(watch.steps[layer, head, position])))
-    return found
+            rows.append(Missed(*about, value, int(watch.steps[layer, head, position])))
+    return rows

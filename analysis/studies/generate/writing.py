@@ -209,7 +209,7 @@ def ends(lm: Model) -> set[int]:
 
 def kept_keys(lm: Model, method: Method, cut: int) -> np.ndarray:
     """bool [L, G, cut]: the keys that a method left of a prompt it has just read."""
-    kept = torch.ones(lm.num_layers, lm.num_kv_heads, cut, dtype=torch.bool)
+    in_cache = torch.ones(lm.num_layers, lm.num_kv_heads, cut, dtype=torch.bool)
     for layer, mask in (method.kept_ if isinstance(method, Evicting) else {}).items():
-        kept[layer] = mask[0].cpu()
-    return kept.numpy()
+        in_cache[layer] = mask[0].cpu()
+    return in_cache.numpy()

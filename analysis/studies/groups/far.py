@@ -153,9 +153,9 @@ def _begun(
         size = sum(map(len, reading.windows[:count]))
         wanted: list[tuple[str, list]] = [(FAR, [content[:size], *about]), (KIND, [USUAL])]
         wanted += [(VECTORS, [sorter.projection]) for sorter in sorters]
-        found = [tensors for one in wanted if (tensors := beginning.find(*one)) is not None]
-        if len(found) == len(wanted):
-            return count, beginning, found
+        tensors_of = [tensors for one in wanted if (tensors := beginning.find(*one)) is not None]
+        if len(tensors_of) == len(wanted):
+            return count, beginning, tensors_of
     return None
 
 

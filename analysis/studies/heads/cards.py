@@ -178,15 +178,15 @@ def _of_name(row: dict) -> dict:
 
 def _means(rows: list[pd.DataFrame]) -> list[dict]:
     """Each statistic of a head over the texts, one row of a table for each."""
-    found = []
+    means = []
     for name in rows[0].columns.drop(["layer", "head", "label"]):
         values = np.array([row[name].item() for row in rows], float)
         values = values[~np.isnan(values)]
         if len(values):
             spread = interval(values)
             points: dict[str, Any] = {"points": values.tolist()} if spread.low is None else {}
-            found.append({"statistic": name, "mean": spread.mean, "low": spread.low, "high": spread.high} | points)
-    return found
+            means.append({"statistic": name, "mean": spread.mean, "low": spread.low, "high": spread.high} | points)
+    return means
 
 
 def _writers(table: pd.DataFrame) -> list[dict]:

@@ -32,11 +32,11 @@ def head_preference(request: HeadPreference, *, context: Context) -> PreferredDi
     reading = read(context, lm, request.text, request.long_text)
     ids = window_of(reading, request.part)[1]
     belongs = lm.name, lm.revision, str(lm.device), request.text, request.part, request.long_text
-    found: QueryStatistics = context.once("mean queries", belongs, lambda: query_statistics(lm, [ids]))
+    statistics: QueryStatistics = context.once("mean queries", belongs, lambda: query_statistics(lm, [ids]))
     place = lm.layer_numbers.index(layer)
     distances = np.unique(np.geomspace(1, lm.max_positions, POINTS).astype(int) - 1)
-    logits = found.preference(place, head, distances) * states_of(context, lm, ids, layer)[layer].scaling
-    concentration = float(found.concentration()[place, head])
+    logits = statistics.preference(place, head, distances) * states_of(context, lm, ids, layer)[layer].scaling
+    concentration = float(statistics.concentration()[place, head])
     best = int(distances[logits.argmax()])
     where = "the token itself" if best == 0 else f"{best:,} token{'s' * (best != 1)} back"
     return PreferredDistances(

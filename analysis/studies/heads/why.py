@@ -68,7 +68,7 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
     found = explained_by(stream, layer, head, query, key)
     direct = moved(stream, found)
     context.progress(0.4, f"who explains head {layer}.{head}")
-    notes, margin, rows, told = [], None, [], ""
+    notes, margin, rows, slopes = [], None, [], ""
     writers = pd.DataFrame(columns=["side", "writer", "margin", "low", "high", "share"])
     pairs = strongest_pairs(window.states, head)
     if len(pairs):
@@ -79,7 +79,7 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
         writers = explained.writers.loc[order].reset_index(drop=True)
         context.progress(0.7, "removing writers")
         rows = list(removals(explaining, explained, REMOVED, request.by))
-        told = _slopes(rows, float(explaining.logits.mean()))
+        slopes = _slopes(rows, float(explaining.logits.mean()))
     else:
         notes.append(f"Nowhere in this window does the head give one token {LEAST:.0%} of its attention.")
     listed = found.parts.loc[found.parts["score"].abs().sort_values(ascending=False, kind="stable").index[:LISTED]]
@@ -99,7 +99,7 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
         margin=margin,
         pairs=len(pairs),
         rows=rows,
-        slopes=told,
+        slopes=slopes,
         sentence=_sentence(writers, listed, layer, head),
         notes=[*own_reading(lm), *window.reading.notes, *notes],
         parts=listed.reset_index(drop=True),

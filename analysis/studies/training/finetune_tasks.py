@@ -64,16 +64,16 @@ def answers(
 def benchmarks(lm: Model) -> dict[str, tuple[Asked, list[Coded]]]:
     """task -> it and the tokens of its first questions, of the tables' tasks whose files are here and whose questions
     fit the model. Errors: BadSetting where none are."""
-    found = {}
+    coded_by_task = {}
     for name in here(FOLDER, PRINTED):
         with suppress(TooLarge):
-            found[name] = with_room(lm, asked(name, FOLDER, None, BENCHMARKED, 0))[:2]
-    if not found:
+            coded_by_task[name] = with_room(lm, asked(name, FOLDER, None, BENCHMARKED, 0))[:2]
+    if not coded_by_task:
         raise BadSetting(
             f"No benchmark can be asked: put files that {lm.name} can read into a folder for each of "
             f"{', '.join(PRINTED)} in {FOLDER}."
         )
-    return found
+    return coded_by_task
 
 
 def scored(

@@ -89,7 +89,11 @@ def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
 def recipe_of(request: Pretrain) -> Recipe:
     """The recipe that a request means: the family's sizes where none are named, and of named ones what follows from
     them. Errors: BadSetting."""
-    same = [one.name for one in fields(Recipe) if one.name in Pretrain.defaults and one.name not in NAMED]
+    same = [
+        declared.name
+        for declared in fields(Recipe)
+        if declared.name in Pretrain.defaults and declared.name not in NAMED
+    ]
     settings: dict[str, Any] = {name: getattr(request, name) for name in same} | SIZES[request.family]
     named = {name: getattr(request, name) for name in NAMED if getattr(request, name) is not None}
     if "heads" in named:

@@ -216,11 +216,11 @@ def curve(log: list[dict]) -> dict[str, Any]:
 
 def looks(log: list[dict], most: int | None = None) -> dict[str, list]:
     """The columns of `ShareRow`: the largest group of every layer at each look, thinned to about `most` looks."""
-    found = [(0, row["start"]) for row in log[:1] if "start" in row] + [
+    points = [(0, row["start"]) for row in log[:1] if "start" in row] + [
         (row["step"] + 1, row) for row in log if "shares" in row
     ]
-    stride = 1 + len(found) // most if most else 1
-    layers = ((step, enumerate(look["shares"])) for step, look in found[::stride])
+    stride = 1 + len(points) // most if most else 1
+    layers = ((step, enumerate(look["shares"])) for step, look in points[::stride])
     rows = [(step, layer, share) for step, shares in layers for layer, share in shares if share is not None]
     return {name: [row[place] for row in rows] for place, name in enumerate(("step", "layer", "share"))}
 
