@@ -1,9 +1,27 @@
 """Methods against dense attention."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..declaration import field
-from ..declaration.command import Command, OfModel, OfText, OfTexts, long_text, methods, part, seed, window
+from ..declaration.command import (
+    SMALLEST,
+    Command,
+    OfModel,
+    OfText,
+    OfTexts,
+    Shape,
+    long_text,
+    methods,
+    part,
+    seed,
+    window,
+)
+from .routing import HEADS, OF_INDEXER
+
+# Of an indexer that is exported: readings of a token of its texts, its trainings, and tokens of a window with half as
+# many steps more than `route` takes.
+MEASURED, TRAININGS, CALIBRATED_IN = 3, 7, 1536
 
 
 class Evaluate(OfText):
@@ -149,8 +167,9 @@ class ExportEviction(OfTexts):
     (FILE.npy), or which layers choose keys for those below (FILE.txt)."""
 
     place = "quality.eviction_files:export_eviction"
+    page = "/routing?route_tab=fit"
 
-    output: str = field(help="FILE.pt, FILE.safetensors, FILE.npy or FILE.txt; its certificate is FILE.json")
+    output: str = field("", "FILE.pt, FILE.safetensors, FILE.npy or FILE.txt; its certificate is FILE.json")
     method: str = field(
         "triattention",
         "whose calibration leaves: .pt, .safetensors, .npy, .txt, .safetensors",
@@ -171,6 +190,15 @@ class ExportEviction(OfTexts):
     continuation: int = field(128, "tokens after them that are scored", low=2, high=1 << 16)
     cuts: int = field(16, "held-out stretches of text", low=2, high=1024)
     seed: int = seed()
+
+    @classmethod
+    def workload(cls, arguments: Mapping[str, Any], tokens: int, shape: Shape = SMALLEST) -> int:
+        """Readings of a token: of the texts, by what is measured too, and the trainings of an indexer: for the file,
+        for two halves of the texts, and on each bundled sample."""
+        if arguments.get("method") != "indexer":
+            return super().workload(arguments, tokens, shape)
+        trained = OF_INDEXER.get(arguments.get("kind") or cls.defaults["kind"], 0) * shape.layers * shape.heads / HEADS
+        return round(MEASURED * max(int(tokens), 1) + TRAININGS * CALIBRATED_IN * trained)
 
 
 class FitMethod(OfModel):

@@ -35,6 +35,11 @@ class Features(NamedTuple):
     weights: Tensor | None
     keys: Tensor
 
+    def between(self, queries: Tensor | slice, keys: Tensor | slice) -> "Features":
+        """Those of some tokens as queries, and of some as keys."""
+        weights = None if self.weights is None else self.weights[queries]
+        return Features(self.queries[queries], weights, self.keys[keys])
+
 
 class Tables(NamedTuple):
     """Rotary tables [T, R] of the first R sizes; R = 0 rotates nothing."""

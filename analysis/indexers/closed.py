@@ -16,7 +16,8 @@ class LowRankMoments:
     key gets than its even share, queries and keys taken for independent draws."""
 
     def __init__(self) -> None:
-        self.of_queries, self.of_keys = Moments(), Moments()
+        # Of places that query, and of the others; both are keys.
+        self.of_queries, self.others = Moments(), Moments()
         self.cross: Tensor | float = 0.0
 
     def add(self, hidden: Tensor, rows: Tensor, attention: Tensor, allowed: Tensor) -> None:
@@ -28,14 +29,16 @@ class LowRankMoments:
         excess = weights / weights.sum(-1, keepdim=True) - even
         self.of_queries.add(queries)
         # The blocks of a document together are all its places: every key once.
-        self.of_keys.add(hidden[rows])
+        self.others.add(hidden[rows[~some]])
         self.cross = self.cross + queries.double().mT @ (excess @ hidden).double()
 
     def solve(self, rank: int) -> State:
         """The matrices [r, d] whose product is A. Errors: NotFitted before any document."""
         if not self.of_queries.count:
             raise NotFitted("A low-rank indexer needs at least one document with queries.")
-        whitened = [_whitening(moments) for moments in (self.of_queries, self.of_keys)]
+        of_keys = Moments()
+        of_keys.sum, of_keys.count = (self.of_queries.sum + self.others.sum, self.of_queries.count + self.others.count)
+        whitened = [_whitening(moments) for moments in (self.of_queries, of_keys)]
         middle = whitened[0] @ torch.as_tensor(self.cross) / self.of_queries.count @ whitened[1]
         left, sizes, right = torch.linalg.svd(middle)
         roots = sizes[:rank].sqrt()

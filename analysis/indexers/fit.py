@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import NotFitted
+from ..kernels.pool import alone
 from . import INDEXERS
-from .base import Indexer, Inputs, State, Tables, whole_scores
+from .base import ALL, Indexer, Inputs, State, Tables, whole_scores
 from .closed import LowRankMoments
 from .sizes import Sizes
 
@@ -58,8 +59,8 @@ class FittedIndexer:
 
 
 class Document(NamedTuple):
-    """What is learned from one document: its inputs in 16 bits, queries at `rows` [m], and where their attention goes:
-    `target` [S, m, U] in 16 bits, rows that add up to 1 or to 0."""
+    """What is learned from one document: its inputs in 16 bits, of the layer's own queries those at `rows` [m] alone,
+    and where their attention goes: `target` [S, m, U] in 16 bits, rows that add up to 1 or to 0."""
 
     inputs: Inputs
     rows: Tensor
@@ -151,11 +152,12 @@ class Fitting:
         other.documents, other._moments = self.documents, self._moments
         return other
 
-    def begin(self, inputs: Inputs) -> None:
-        """Take the next document; its blocks of queries follow by `take`, and `end`."""
+    def begin(self, inputs: Inputs, half: Tensor | None = None) -> None:
+        """Take the next document; its blocks of queries follow by `take`, and `end`. `half`: its hidden states in 16
+        bits, where others keep them too."""
         tokens, device = len(inputs.hidden), inputs.hidden.device
         self._before, self._inputs, self._blocks = self._inputs, inputs, list[tuple[Tensor, Tensor]]()
-        first = self.sizes.min_distance + self.sizes.sinks
+        self._half, first = half, self.sizes.min_distance + self.sizes.sinks
         self._wanted = spread_rows(first, tokens, self.sizes.queries).to(device)
 
     def take(self, rows: Tensor, attention: Tensor) -> None:
@@ -177,8 +179,14 @@ class Fitting:
         """Keep what was taken of the document."""
         if self._blocks and self._inputs is not None:
             rows, targets = zip(*self._blocks, strict=True)
-            half = self._inputs.to(torch.float16)
-            self.documents.append(Document(half, torch.cat(rows), torch.cat(targets, 1)))
+            self.documents.append(Document(self._learned(*self._inputs), torch.cat(rows), torch.cat(targets, 1)))
+
+    def _learned(self, hidden: Tensor, _: Tensor | None, queries: Tensor | None, keys: Tensor | None) -> Inputs:
+        """In 16 bits what a step reads of the document: its hidden states, or the layer's keys and some queries."""
+        if not self.indexer.reads:
+            return Inputs(hidden.to(torch.float16) if self._half is None else self._half)
+        assert queries is not None, "it reads the layer's own states"
+        return Inputs(hidden[:, :0], None, queries[self._wanted], keys).to(torch.float16)
 
     def fit(self, states: States | None = None, progress: Callable[[Look], None] | None = None) -> FittedIndexer:
         """Train, or solve. Errors: NotFitted for fewer than two documents."""
@@ -192,7 +200,8 @@ class Fitting:
         documents = self.documents
         if self.shuffled:
             documents = shuffled(documents)
-        fitted.curve = self._train(documents, progress)
+        with alone():
+            fitted.curve = self._train(documents, progress)
         return fitted
 
     def _train(self, documents: list[Document], progress: Callable[[Look], None] | None) -> list[Look]:
@@ -246,7 +255,8 @@ class Fitting:
     def loss(self, lesson: Lesson) -> Tensor:
         """Nats of divergence of the scores from where the attention of a document's queries goes, mean over them."""
         inputs, rows, tables = lesson[:3]
-        scores = self.indexer.scores(self.indexer.features(inputs, rows), tables.at(rows), tables, rows)
+        features = self.indexer.features(inputs, ALL if self.indexer.reads else rows)
+        scores = self.indexer.scores(features, tables.at(rows), tables, rows)
         share = scores.masked_fill(~lesson.allowed, -1e9).log_softmax(-1)
         return (lesson.entropy - (lesson.target * share).sum()) / lesson.learned
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from ..declaration import field
 from ..errors import NotFitted
 from ..fitted import Fitted
-from ..indexers import INDEXERS
 from ..indexers.base import Features, Inputs
-from ..indexers.fit import Fitting
-from ..indexers.reading import inputs_of, read_layers
+from ..indexers.layers import targets
+from ..indexers.reading import inputs_of
 from ..indexers.sizes import Sizes
 from ..indexers.state import packed, unpacked
+from ..kernels.chosen import best_units, chosen_attention, runs
 from ..kernels.gathered import gathered_attention
 from ..kernels.parts import part
 from ..seam.cache import GrowingCache
@@ -24,7 +24,9 @@ from ..seam.calls import MASKED, Attended, Block, Call, Prompt
 from ..seam.layers import shape_of
 from .base import Method
 
-STEP = "gathered keys"
+STEP, PROMPT = "gathered keys", "chosen keys"
+# Queries of a prompt that choose at once, and scores of a head of their indexer.
+ROWS, SCORES = 256, 1 << 19
 KINDS = ("dsa", "glm", "qsa", "m3", "seer", "moba", "low_rank")
 # How `fit` trains, and the kinds that it makes; glm is dsa but for the order of its sizes.
 TRAINING: dict[str, Any] = {"queries": 128, "steps": 300, "rate": 3e-3}
@@ -39,15 +41,16 @@ class LearnedIndexer(Method):
     The indexers of DeepSeek-V3.2 (dsa, and glm with other pairs in its rotation), Qwen4-Exp (qsa) and MiniMax-M3 (m3),
     SeerAttention-R's gate (seer), MoBA's means (moba) and a low-rank form as a control, fitted after the fact to the
     attention of the frozen model. Kinds with blocks read whole ones, and their own block. One selection serves a layer
-    (dsa, qsa, low_rank), a key-value group (m3, seer) or a head (moba). Every query of a prompt chooses for itself, so
-    a prompt runs as a masked pass, which saves nothing; each token after it gathers what it chose.
+    (dsa, qsa, low_rank), a key-value group (m3, seer) or a head (moba). Every query chooses for itself: on a processor
+    with a C++ compiler those of a prompt read what they chose, elsewhere they run as a masked pass, which saves
+    nothing; each token after it gathers what it chose.
     """
 
     title = "Indexer"
     paper = "DeepSeek-V3.2 (DSA), SeerAttention-R, MoBA; Qwen4-Exp and MiniMax-M3 as transformers has them"
     needs = "indexers"
     budgeted = "keys"
-    kernels = ("token",)
+    kernels = ("prompt", "token")
     takes_sinks = True
 
     fitted: Fitted | None = None
@@ -75,25 +78,9 @@ class LearnedIndexer(Method):
 
     def fit(self, model: Any, windows: Tensor, kinds: Sequence[str] = FITTED) -> Self:
         """Fit `kinds` to the attention of the model on windows [n, T], at keys that the window does not reach."""
-        layers, heads, kv_heads, dim = shape_of(model.lm)
-        sizes = Sizes(min_distance=min(self.window, windows.shape[1] // 4), **TRAINING)
-        fittings: dict[tuple[int, str], Fitting] = {}
-
-        def take(layer: int, inputs: dict[str, Inputs]) -> None:
-            for kind in kinds:
-                width = inputs[""].hidden.shape[-1]
-                if (layer, kind) not in fittings:
-                    fittings[layer, kind] = Fitting(kind, width, heads, kv_heads, dim, sizes, layer)
-                fittings[layer, kind].begin(inputs[INDEXERS[kind].reads])
-
-        def watch(layer: int, rows: Tensor, attention: Tensor) -> None:
-            for kind in kinds:
-                fittings[layer, kind].take(rows, attention)
-
-        for window in windows:
-            read_layers(model, window.cpu().numpy(), {"", *(INDEXERS[kind].reads for kind in kinds)}, take, watch)
-            for fitting in fittings.values():
-                fitting.end()
+        near = min(self.window, windows.shape[1] // 4)
+        sizes = Sizes(min_distance=near, **TRAINING)
+        fittings = targets(model, windows.cpu().numpy(), {kind: kind for kind in kinds}, sizes)
         self.fitted = packed({place: fitting.fit() for place, fitting in fittings.items()})
         return self
 
@@ -146,12 +133,19 @@ class LearnedIndexer(Method):
         return near | torch.stack([chosen.repeat_interleave(heads // len(chosen), 0) for chosen in read])
 
     def attend(self, call: Call) -> Attended:
-        """A token after a text gathers what it chose; a text itself has no kernel."""
-        if call.past == 0 or call.query.shape[2] > 1:
-            return Attended(None, MASKED, "A prompt has no kernel: each of its queries chooses keys of its own.")
+        """Every query of a text reads what it chose; a token after it gathers that."""
         if call.needs_gradient:
-            return Attended(None, MASKED, "Gathering has no gradient.")
+            return Attended(None, MASKED, "Neither chosen nor gathered keys have a gradient.")
         assert call.of_tokens is not None, "every token has features"
+        if call.query.shape[2] > 1:
+            if not runs(call.query):
+                return Attended(None, MASKED, "A prompt has a kernel on a processor with a C++ compiler alone.")
+            with part("router"), torch.no_grad():
+                chosen = torch.stack([self._of_prompt(call.layer, text, call.past) for text in call.of_tokens])
+            rule = self._indexers[call.layer].unit, self.window, self.n_sink
+            with part("set_a"):
+                out = chosen_attention(*call.states, chosen, *rule, call.scaling, call.sink_logits)
+            return Attended(out, PROMPT, "Each query reads the keys that its indexer chose, its window and the sinks.")
         tokens = call.of_tokens.shape[1]
         places = torch.arange(tokens, device=call.query.device)
         near = (places >= tokens - self.window) | (places < self.n_sink)
@@ -196,20 +190,42 @@ class LearnedIndexer(Method):
         of_keys = torch.cat([of_keys[:1].expand(ahead, -1), of_keys])
         visible, free = F.pad(visible, (ahead, 0)), F.pad(free, (ahead, 0))
         base, tokens = begins + cut - ahead, len(of_keys)
-        inner, queries = rows - base, self._features(of_queries)
-        tables = indexer.tables(torch.arange(base, base + tokens, device=rows.device))
-        both = Features(queries.queries, queries.weights, self._features(of_keys).keys)
-        scores = indexer.scores(both, indexer.tables(rows), tables, inner).float()  # [S, n, U]
+        inner = rows - base
         # A block whose beginning a sliding window has passed is no block any more.
-        within = in_units(free, indexer.unit) & visible[:, :: indexer.unit] & ~indexer.unseen(inner, tokens)
-        scores = scores.masked_fill(~within, -torch.inf)
-        # Ties of exact zeros go to the earlier key, in one pass and token by token alike: topk promises no order.
-        order = scores.sort(stable=True, dim=-1, descending=True).indices
-        best = order[..., : max(1, self.keys // indexer.unit)]
-        chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, best, True) & within
+        within = in_units(free, indexer.unit) & visible[:, :: indexer.unit]
+        features = self._features(of_queries)._replace(keys=self._features(of_keys).keys)
+        best = self._best(layer, features, rows, base, within)
+        # One column before the first is of those that there are too few of.
+        chosen = best.new_zeros(*best.shape[:2], within.shape[1] + 1, dtype=torch.bool)
+        chosen = chosen.scatter_(-1, best.long() + 1, True)[..., 1:]
         if indexer.unit > 1:
-            chosen |= torch.arange(scores.shape[-1], device=rows.device) == inner[:, None] // indexer.unit
+            chosen |= torch.arange(chosen.shape[-1], device=rows.device) == inner[:, None] // indexer.unit
         return F.pad(chosen.repeat_interleave(indexer.unit, -1)[..., ahead:tokens], (cut, 0))
+
+    def _of_prompt(self, layer: int, of_tokens: Tensor, past: int) -> Tensor:
+        """The units that each query after `past` tokens of a text without padding chooses, int32 [S, n, c]: as
+        `_chosen`, some queries at a time and without a table of tokens."""
+        indexer, unit, chosen = self._indexers[layer], self._indexers[layer].unit, []
+        first, features = torch.arange(0, len(of_tokens), unit), self._features(of_tokens)  # [U]
+        scored = len(first) if indexer.waits else len(of_tokens)
+        for some in torch.arange(past, len(of_tokens)).split(max(64, min(ROWS, SCORES // scored))):
+            stop = int(some[-1]) + 1
+            units = first[: indexer.units(stop)]
+            # Whether a key of the unit lies before the window and behind the sinks.
+            last = (some[:, None] - self.window).minimum(units + unit - 1)
+            within = units.clamp(min=self.n_sink) <= last
+            chosen.append(self._best(layer, features.between(some, slice(stop)), some, 0, within))
+        most = max(best.shape[-1] for best in chosen)
+        return torch.cat([F.pad(best, (0, most - best.shape[-1]), value=-1) for best in chosen], 1)
+
+    def _best(self, layer: int, features: Features, rows: Tensor, base: int, within: Tensor) -> Tensor:
+        """The units that queries at places `rows` [n] choose among those `within` [n, U], int32 [S, n, c], -1 where
+        there are fewer; the first key is at place `base`."""
+        indexer, tokens, inner = self._indexers[layer], len(features.keys), rows - base
+        tables = indexer.tables(torch.arange(base, base + tokens, device=rows.device))
+        scores = indexer.scores(features, indexer.tables(rows), tables, inner).float()  # [S, n, U]
+        scores = scores.masked_fill(~(within & ~indexer.unseen(inner, tokens)), -torch.inf)
+        return best_units(scores, max(1, self.keys // indexer.unit))
 
 
 def in_units(free: Tensor, unit: int) -> Tensor:

@@ -1,10 +1,11 @@
 """How much memory a request takes at its peak, beside the model's weights, by the sizes of the model."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import psutil
 
+from ..commands.routing import LENGTH
 from ..declaration.command import Command
 
 # Bytes: compiled kernels, blocks of scores, tables.
@@ -22,6 +23,8 @@ LOGITS = 4  # tensors [n, vocabulary] at once: two that are compared, and those 
 # End of the name of a type of numbers -> its bytes; float32 has 4.
 ITEM_BYTES = {"16": 2, "64": 8}
 OF_WEIGHT = 4  # numbers of float32 held of a trained weight, beside itself
+OF_NO_STATES = ("seer", "moba", "low_rank")  # kinds of indexers that keep no hidden states to learn from
+MOMENTS = 3  # matrices [width, width] of the low-rank indexer
 OF_GRADIENT = 6  # tensors [n, vocabulary] held at once where a loss and its gradient are taken
 
 
@@ -56,7 +59,18 @@ def held(
         total += (all_layers - 1) * window * a_token + OF_GRADIENT * logits
     if command.scores:
         total += LOGITS * logits
+    if kinds := args.get("kinds") if command.verb == "route" else None:
+        length = min(args.get("length") or LENGTH, card.get("max_positions", LENGTH))
+        texts = args.get("prompts", command.defaults["prompts"]) * length
+        total += layers * of_indexers(kinds, texts, width, card["kv_heads"] * card["head_dim"])
     return total
+
+
+def of_indexers(kinds: Collection[str], tokens: int, width: int, states: int) -> int:
+    """Bytes that indexers of a layer learn from, so many tokens: hidden states in 16 bits, which most kinds share, keys
+    of seer, and the second moments of the low-rank one in float64."""
+    learned = 2 * width * any(kind not in OF_NO_STATES for kind in kinds) + 2 * states * ("seer" in kinds)
+    return tokens * learned + 8 * MOMENTS * width * width * ("low_rank" in kinds)
 
 
 def of_token(item: int, width: int, inner: int | None) -> int:

@@ -6,13 +6,15 @@ from typing import Any
 import streamlit as st
 
 from analysis.commands.heads import Names
+from analysis.commands.quality import ExportEviction
 from analysis.commands.routing import RouteVisit
+from analysis.declaration import fields_of
 from analysis.runs import Run
 from app import cached
 from app.routing import inside, one_token
 from app.routing.bucket_routers import ROUTERS
 from app.selection import state
-from app.ui import asking, jobs, plots, studied, tables, widgets
+from app.ui import asking, jobs, plots, studied, tables, take, widgets
 from app.ui.charts import CHANCE, HERE, NAMES, RANDOM, SHARE, figure, line
 
 # Those that a switch asks for.
@@ -56,11 +58,33 @@ def show(run: Run, key: str) -> None:
     if curves:
         plots.draw(learning(curves), _points(curves), "Learning curves", f"{key}_learned")
     inside.show(run, key)
-    widgets.prose(
-        "They are kept for this model: the method Indexer reads by them on Methods and Generate. On the command line "
-        "export-eviction --method indexer writes one as transformers names its tensors, with a certificate.",
-        "quiet",
-    )
+    _export(run, key)
+    widgets.prose("They are kept for this model: the method Indexer reads by them on Methods and Generate.", "quiet")
+
+
+def _export(run: Run, key: str) -> None:
+    """The weights of one of them as a zip with their certificate, made by a job of its own."""
+    (leaves,) = [entry.declared.options for entry in fields_of(ExportEviction) if entry.name == "kind"]
+    kinds = [row["kind"] for row in run.numbers["indexers"] if row["kind"] in (leaves or ())]
+    texts = run.request.get("texts")
+    if not kinds or not texts or take.in_a_class():
+        return
+    with st.popover("Export", icon=":material/folder_zip:", key=f"{key}_export"):
+        look: dict[str, Any] = {"format_func": lambda kind: ROUTERS[kind].title, "key": f"{key}_leaves"}
+        kind = st.selectbox("Indexer", kinds, **look)
+        widgets.prose(
+            "Weights as transformers names them, their sizes, and a certificate. It is fitted anew on the first half "
+            "of the texts and measured on the others.",
+            "quiet",
+        )
+        about = {"model": run.request["model"], "texts": texts, "method": "indexer", "kind": kind}
+        request = cached.request(ExportEviction, **about)
+        made = cached.store().find(request)
+        if made is None:
+            jobs.run_button("Fit and certify", request, f"{key}_certify", tokens=run.protocol["tokens"])
+        else:
+            widgets.prose(made.numbers["sentence"], "more")
+            take.download(made, f"{kind}.zip", key)
 
 
 def hunger(heads: list[dict]) -> str:

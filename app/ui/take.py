@@ -57,16 +57,21 @@ def button(request: Take, key: str) -> None:
             _download(stored, key)
 
 
-def _download(taken: Run, key: str) -> None:
-    name, size = taken.numbers["file"], taken.numbers["bytes"]
+def download(run: Run, name: str, key: str, label: str = "") -> None:
+    """Hands over the zip that a run keeps."""
     st.download_button(
-        f"{name}, {size / 1e3:,.0f} kB",
-        lambda: cached.array(taken, "zip").tobytes(),
+        label or name,
+        lambda: cached.array(run, "zip").tobytes(),
         file_name=name,
         mime="application/zip",
         key=f"{key}_zip",
         icon=":material/download:",
         on_click="ignore",
     )
+
+
+def _download(taken: Run, key: str) -> None:
+    name, size = taken.numbers["file"], taken.numbers["bytes"]
+    download(taken, name, key, f"{name}, {size / 1e3:,.0f} kB")
     with st.popover("What is in it", type="tertiary"):
         st.code(taken.numbers["readme"], language="markdown", wrap_lines=True)

@@ -61,7 +61,7 @@ def expected(case: str, ran_here: dict[str, set[str]]) -> dict[str, set[str]]:
         # its first layer reads everything
         "quest": {"prefill": {"torch dense", MASKED}, "decode": {"torch dense", "gathered pages"}},
         "bucket_routing": {"prefill": {MASKED}, "decode": {"gathered buckets"}},
-        "indexer": {"prefill": {MASKED}, "decode": {"gathered keys"}},
+        "indexer": {"prefill": {"chosen keys"}, "decode": {"gathered keys"}},
     }
     if case == "csa eviction":
         # without a cache there is nothing to free

@@ -20,7 +20,7 @@ from ...files import write_whole
 from ...runs import state_root
 
 HERE = Path(__file__).parent
-SOURCES = ("compiled.cpp", "measured.cpp", "narrow.cpp", "one_query.cpp")
+SOURCES = ("chosen.cpp", "compiled.cpp", "measured.cpp", "narrow.cpp", "one_query.cpp")
 HEADERS = ("lanes.h", "online.h", "products.h", "threads.h")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-march=native", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-w")

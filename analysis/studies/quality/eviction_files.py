@@ -7,7 +7,10 @@ Each file has a certificate: how far it holds between halves, from other domains
 import hashlib
 import io
 import json
+import tempfile
+import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +127,11 @@ class Transferred:
 class ExportedEviction(Worded):
     """A file for a serving stack, and what it is worth."""
 
-    path: str = doc("the file")
+    path: str | None = doc("the file; null on a page, which reads the array `zip`")
     certificate: dict = doc("what is written beside it, as JSON")
     yaml: str | None = doc("TensorRT-LLM's options, of TriAttention's statistics; written beside the file too")
     rows: list[Transferred] = doc("transfer from other domains")
+    zip: np.ndarray | None = doc("file, config.json and certificate, uint8, where there is no path", default=None)
 
 
 def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEviction:
@@ -136,14 +140,32 @@ def export_eviction(request: ExportEviction, *, context: Context) -> ExportedEvi
     The first half of the documents calibrates, the others measure. The certificate says how many tokens were used, how
     far two halves of them keep the same keys, what calibrations on the bundled samples would keep and lose, the loss on
     held-out text with its interval, and that of the null: the first four keys and the newest at equal bytes, of a
-    pattern even distances, and random ones. Errors: BadSetting, BadText, BadModel.
+    pattern even distances, and random ones. A page names no file and keeps what is written of an indexer with the run.
+    Errors: BadSetting, BadText, BadModel.
     """
-    if context.browser:
-        raise BadSetting("Files for serving stacks are written on the command line only.")
+    if not context.browser:
+        return _written(request, context)
+    if request.output or request.method != "indexer":
+        raise BadSetting(
+            "A page exports the weights of an indexer, into no file of its own: export others on the command line."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        made = _written(request.but(output=str(Path(folder) / f"{request.kind}.safetensors")), context)
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(Path(folder).iterdir()):
+                archive.write(path, path.name)
+    return replace(made, path=None, zip=np.frombuffer(packed.getvalue(), np.uint8))
+
+
+def _written(request: ExportEviction, context: Context) -> ExportedEviction:
+    """The files of `export_eviction`, written."""
     path, keys = Path(request.output), max(1, round((1 - request.ratio) * request.prefix))
     others = {"layer_reuse": Pattern(request.anchors, keys), "indexer": Indexed(request.kind, keys)}
     kind: Any = KINDS.get(request.method) or others[request.method]
     suffix, write = WRITERS[request.method]
+    if not request.output:
+        raise BadSetting(f"Say where the file goes: -o FILE{suffix}.")
     if path.suffix != suffix:
         raise BadSetting(f"{path.name} ends in {path.suffix or 'nothing'}: {request.method} leaves as FILE{suffix}.")
     beside = [path, path.with_suffix(".json")]

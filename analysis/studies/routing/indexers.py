@@ -3,7 +3,7 @@ equal keys read; the best that one selection for a layer, a group or a head coul
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ from ...errors import BadSetting
 from ...fitted import FOLDER
 from ...indexers import INDEXERS
 from ...indexers.base import Indexer, Inputs
-from ...indexers.fit import FittedIndexer, Fitting, Look, reachable, spread_rows
+from ...indexers.fit import FittedIndexer, Look, reachable, spread_rows
+from ...indexers.layers import Fittings, targets
 from ...indexers.reading import read_layers
 from ...indexers.sizes import Sizes
 from ...indexers.state import METHOD, packed
@@ -72,7 +73,6 @@ def kind_of(name: str) -> str:
     return name.removesuffix(SHUFFLED)
 
 
-Fittings = dict[tuple[int, str], Fitting]
 # Of a layer's place, its hidden states [T, d] and the places of queries [n]: scores of every key, [S, n, T].
 Scorer = Callable[[int, Tensor, Tensor], Tensor]
 
@@ -96,29 +96,14 @@ def targets_of(
             "Some layers of this model rotate nothing, and what seer reads before a rotation is not told apart there: "
             "leave seer out."
         )
-    shape = int(lm.lm.get_input_embeddings().weight.shape[1]), lm.num_heads, lm.num_kv_heads, lm.head_dim
-    by_name: Fittings = {}
-
-    def take(layer: int, inputs: dict[str, Inputs]) -> None:
-        for name in names:
-            kind = kind_of(name)
-            if (layer, name) not in by_name:
-                width = inputs[""].hidden.shape[-1] if "" in inputs else shape[0]
-                about = (kind, width, *shape[1:])
-                by_name[layer, name] = Fitting(*about, sizes, seed + layer, shuffled=name != kind)
-            by_name[layer, name].begin(inputs[INDEXERS[kind].reads])
-
-    def watch(layer: int, rows: Tensor, attention: Tensor) -> None:
-        for name in names:
-            by_name[layer, name].take(rows, attention)
-
     begin, share = span[0], span[1] - span[0]
-    for number, prompt in enumerate(prompts):
-        context.progress(begin + share * number / len(prompts), f"targets of prompt {number + 1}")
-        read_layers(lm, prompt.ids, {"", *(INDEXERS[kind_of(name)].reads for name in names)}, take, watch)
-        for fitting in by_name.values():
-            fitting.end()
-    return by_name
+
+    def texts() -> Iterator[np.ndarray]:
+        for number, prompt in enumerate(prompts):
+            context.progress(begin + share * number / len(prompts), f"targets of prompt {number + 1}")
+            yield prompt.ids
+
+    return targets(lm, texts(), {name: kind_of(name) for name in names}, sizes, seed)
 
 
 def trained(context: Context, fittings: Fittings, span: tuple[float, float] = (0.0, 1.0)) -> Indexed:

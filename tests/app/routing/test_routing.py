@@ -1,7 +1,9 @@
 """Routing in-process with hand-made results: budget, distance, tabs, one token, costs, the reader's own texts."""
 
+import numpy as np
 import pytest
 
+from analysis.commands.quality import ExportEviction
 from analysis.commands.routing import Route
 from analysis.declaration.command import Shape
 from analysis.errors import BadText, NotFitted
@@ -184,6 +186,17 @@ def test_fitted_indexers_show_the_heads_that_starve_by_name_and_what_they_were_n
     request = asked(client, "route-visit")
     assert [request[name] for name in ("router", "layer", "head", "min_distance")] == ["dsa", 2, 1, 64]
     assert "DSA offers 2 of the 64 far keys" in markup(app) and part(app, "painted")["locked"] == 63
+    app.selectbox(key="route_own_leaves").set_value("dsa").run()
+    app.button(key="route_own_certify").click().run()
+    leaves = {"method": "indexer", "kind": "dsa", "texts": texts}
+    assert client.job.verb == "export-eviction" and leaves.items() <= client.job.args.items()
+    about = {"sentence": "It loses 0.01 nats.", "protocol": protocol("export-eviction", client.job.args, 64)}
+    made = Result(about, arrays={"zip": np.arange(4, dtype=np.uint8)})
+    client.store.put(ExportEviction(**client.job.args), made, made.numbers["protocol"], 1.0)
+    app.run()
+    assert "It loses 0.01 nats." in markup(app) and not app.exception
+    assert not [button for button in app.button if button.key == "route_own_certify"]
+    assert [button.proto.label for button in app.get("download_button")].count("dsa.zip") == 1
     app.selectbox(key="route_starved").set_value((1, 0)).run()
     assert [app.query_params[name] for name in ("layer", "head")] == ["1", "0"]
     assert asked(client, "route-visit")["layer"] == 1

@@ -2,8 +2,10 @@
 
 import cmath
 import hashlib
+import io
 import json
 import math
+import zipfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,9 +18,11 @@ import analysis
 from analysis.commands.quality import ExportEviction
 from analysis.errors import BadSetting
 from analysis.indexers import INDEXERS
+from analysis.indexers.base import Inputs
+from analysis.indexers.state import unpacked
 from analysis.methods import METHODS
 from analysis.methods.indexer import TRAINING
-from analysis.studies.quality.eviction_files import export_eviction
+from analysis.studies.quality.eviction_files import WRITERS, export_eviction
 from analysis.studies.quality.indexed import Indexed
 from analysis.studies.quality.pattern import Pattern
 from analysis.studies.quality.trial import KINDS, Newest, agreement, calibration_windows, kept_of
@@ -163,6 +167,84 @@ def test_an_indexer_is_read_back_by_its_class_from_the_format_alone(ask, home, t
     assert 0 < certificate["agreement_by_chance"] < certificate["agreement_between_halves"] <= 1
     assert set(certificate["held_out"]) >= {"change", "change_low", "null", "against_null"}
     assert INDEXERS[kind].title in made.sentence and not made.notes
+
+
+def gate_of(config, tensors, queries, keys):
+    """[G, T, blocks] of SeerAttention-R from the file alone, in loops over blocks: queries [T, H, D] and keys [T, G, D]
+    before their rotation."""
+    wide, block, sizes = config["gate_hidden_size"], config["block_size"], config["qk_rope_head_dim"]
+
+    def normed(x, name):
+        root = (x.pow(2).mean(-1, keepdim=True) + config["rms_norm_eps"]).sqrt()
+        return x / root * tensors[f"attngate_{name}norm.weight"].double()
+
+    def turned(x, place):
+        rates = config["rope_theta"] ** (-torch.arange(0, sizes, 2, dtype=torch.float64) / sizes)
+        pairs = torch.complex(*x[..., :sizes].chunk(2, -1)) * torch.polar(torch.ones_like(rates), place * rates)
+        return torch.cat([pairs.real, pairs.imag, x[..., sizes:]], -1)
+
+    to_gate, to_block = (tensors[f"attngate_linear_{name}.weight"].double() for name in "qk")
+    grouped = queries.unflatten(1, to_gate.shape[:2])
+    gates = normed(sum(grouped[:, :, head, None] @ to_gate[:, head] for head in range(to_gate.shape[1]))[:, :, 0], "q")
+    gates = torch.stack([turned(gate, place) for place, gate in enumerate(gates)])  # [T, G, wide]
+    scores = []
+    for start in range(0, len(keys), block):
+        some = keys[start : start + block]
+        three = torch.cat([some.amax(0), some.amin(0), some.mean(0)], -1)  # [G, 3 D]
+        means = turned(normed((three[:, None] @ to_block)[:, 0], "k"), start)
+        scores.append((gates * means).sum(-1) / wide**0.5)
+    return torch.stack(scores, -1).transpose(0, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["seer", "low_rank"])
+def test_what_no_class_reads_is_read_back_by_its_formula(ask, context, home, tmp_path, monkeypatch, kind):
+    path, kept = tmp_path / "indexer.safetensors", []
+    monkeypatch.setitem(TRAINING, "steps", 2)
+    suffix, write = WRITERS["indexer"]
+    monkeypatch.setitem(
+        WRITERS, "indexer", (suffix, lambda at, lm, fitted: kept.append(fitted) or write(at, lm, fitted))
+    )
+    ask(output=str(path), method="indexer", kind=kind, prefix=52, ratio=0.2)
+    config, lm = json.loads((tmp_path / "config.json").read_text()), context.model(str(home / "tiny"))
+    draw = torch.Generator().manual_seed(0)
+    hidden = torch.randn(32, lm.width, generator=draw).double()
+    queries, keys = (
+        torch.randn(32, heads, lm.head_dim, generator=draw).double() for heads in (lm.num_heads, lm.num_kv_heads)
+    )
+    indexers, _ = unpacked(kept[0], kind, lm.num_layers)
+    for layer, indexer in enumerate(indexers):
+        begin, tensors = f"model.layers.{layer}.self_attn.indexer.", {}
+        with safe_open(path, "pt") as file:
+            tensors = {name.removeprefix(begin): file.get_tensor(name) for name in file.keys() if begin in name}
+        rows = torch.arange(32)
+        tables = indexer.tables(rows)
+        ours = indexer.scores(indexer.features(Inputs(hidden, None, queries, keys)), tables, tables, rows)
+        if kind == "seer":
+            wanted = gate_of(config, tensors, queries, keys)
+        else:
+            assert len(tensors["q.weight"]) == config["rank"]
+            wanted = (hidden @ tensors["q.weight"].double().T @ (hidden @ tensors["k.weight"].double().T).T)[None]
+        assert ours.shape == wanted.shape and ours.abs().max() > 1e-3
+        assert (ours - wanted).abs().max() < 1e-5 * max(1, wanted.abs().max())
+
+
+@pytest.mark.slow
+def test_a_page_keeps_the_files_of_an_indexer_with_its_run(ask, context, home, monkeypatch):
+    monkeypatch.setitem(TRAINING, "steps", 2)
+    monkeypatch.setattr("analysis.studies.context.CACHE", home)
+    monkeypatch.setattr(context, "browser", True)
+    made = ask(method="indexer", kind="low_rank", prefix=52, ratio=0.2)
+    archive = zipfile.ZipFile(io.BytesIO(made.arrays["zip"].tobytes()))
+    assert archive.namelist() == ["config.json", "low_rank.json", "low_rank.safetensors"] and made.path is None
+    digest = hashlib.sha256(archive.read("low_rank.safetensors")).hexdigest()
+    assert json.loads(archive.read("low_rank.json"))["sha256"] == digest == made.certificate["sha256"]
+    for wrong in ({"output": "x.safetensors", "method": "indexer"}, {"method": "kvzap"}):
+        with pytest.raises(BadSetting, match="page"):
+            ask(**wrong)
+    monkeypatch.setattr(context, "browser", False)
+    with pytest.raises(BadSetting, match="-o FILE"):
+        ask(method="indexer")
 
 
 def test_an_indexer_on_trial_reads_as_many_keys_as_its_null(context, home):
