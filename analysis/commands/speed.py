@@ -129,6 +129,17 @@ class GpuCheck(OfModel):
     quick: bool = field(False, "compute a stated part of what is stored again, in under two minutes, and store nothing")
 
 
+class CalibrateMachine(Command):
+    """Measure this machine's constants once: prices and predicted speeds go by them."""
+
+    place = "speed.calibrate_machine:calibrate_machine"
+    page = "/speed"
+    changes = True
+    exclusive = True
+
+    repeats: int = field(5, "number of rounds", low=1, high=100)
+
+
 class Worth(OfModel):
     """What sparse attention could gain at most, from a config.json alone."""
 

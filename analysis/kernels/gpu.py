@@ -19,9 +19,6 @@ from .parts import part
 # Groups are padded where that computes at most so many times the pairs: a packed call of torch takes so much longer for
 # a pair than its dense call (H200: 270 and 620 TFLOP/s).
 PADDING = 2.0
-# What predictions go by, measured on an H200: seconds before a dense call and a sparse one have begun; floating-point
-# operations a second of dense attention and of the window; bytes a second that are gathered.
-CALL, SPARSE_CALL, DENSE_RATE, WINDOW_RATE, COPY_RATE = 1e-4, 8e-4, 6.2e14, 1.5e14, 1.5e12
 # Queries and keys of a tile of the window.
 ROWS, KEYS = 64, 64
 

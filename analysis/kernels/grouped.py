@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import BadSetting
 from . import gpu, packed, reference
+from .constants import Host, accelerator, host, measured
 from .dense import HALVES
 from .members import MOST_GROUPS, causal_pairs, kept_pairs
 from .merge import read_sinks, with_sink_logits
@@ -22,14 +23,7 @@ from .pool import accelerated, on_host
 BACKENDS = ("auto", "reference", "compiled", "torch", "flash_attn")
 # Where torch's kernels run.
 DEVICES = ("cpu", "cuda")
-# Prices are in pairs of a long dense call, for float32 and for halves, measured on CPUs.
-# Sorting, gathering and merging one membership.
-PER_TOKEN = (120, 300)
-# In the compiled kernel: laying out keys and values of one membership, or of one token for the window.
-PACKED = 40
-# Masked dense attention, as a multiple of dense.
-MASKED = (1.5, 1.8)
-# Queries of a block of the window, and the price of a pair under its bias.
+# Queries of a block of the window; the price of a pair under its bias, in pairs of a processor's long dense call.
 BAND_ROWS, BIASED = (32, 64), 1.15
 # Torch's kernel takes keys in stretches of so many: a short causal call computes up to twice what it keeps.
 KEYS = 512
@@ -174,18 +168,21 @@ def plan(
     if accelerated(device) and wide > packed.MOST_DIMENSIONS:
         most = packed.MOST_DIMENSIONS
         return made("masked", f"{head_dim} head dimensions and {groups} groups exceed the {most} of {backend}.")
-    cost, computed = _cost(members, sizes, window, wide / head_dim, several, backend, dtype, device, heads * head_dim)
-    instead = MASKED[dtype in HALVES]
+    cost, computed = relative_cost(
+        members, sizes, window, wide / head_dim, several, backend, dtype, device, heads * head_dim
+    )
+    instead = host(dtype in HALVES).masked
     # On a GPU masks are never the quicker way, and a short call is dear whatever runs.
     if not accelerated(device) and cost > (1 if several else instead):
         why = f"Sparse cannot win here: it would take {cost:.1f} times dense attention, so masked dense attention runs."
         return made("masked", why, instead)
-    reason = f"predicted {cost:.2f} of dense attention's time"
+    whose = "this machine's own constants" if measured(device) else "constants of other machines"
+    reason = f"predicted {cost:.2f} of dense attention's time by {whose}"
     kernel = "lowest shared group" if several else "groups"
     return made(kernel, f"{reason}." if cost < 1 else f"{reason}: dense wins at this length.", cost, computed)
 
 
-def _cost(
+def relative_cost(
     members: Tensor,
     sizes: Sequence[int],
     window: int,
@@ -195,30 +192,33 @@ def _cost(
     dtype: torch.dtype,
     device: torch.device,
     width: int,
+    own: Host | None = None,
 ) -> tuple[float, float]:
     """(predicted time, computed pairs), both as multiples of dense causal attention, for groups of these `sizes`;
     `widened` times the head size is what a packed call computes with, in the window and, for `several` groups a token,
-    in the groups; `width` numbers of all heads of a token."""
+    in the groups; `width` numbers of all heads of a token; `own`: constants in place of the processor's."""
     batch, length, _ = members.shape
     halves, tokens = dtype in HALVES, batch * length
+    own = own or host(halves)
     time: float
     dense: float = batch * _triangle(length, KEYS) * _price(length, halves)
     if backend == "compiled":
         inner = sum(_triangle(size, compiled.BLOCK) for size in sizes)
         near = tokens * min(window + compiled.BLOCK, length)
-        time = inner + near + PACKED * (tokens + sum(sizes))
+        time = own.pair * (inner + near) + own.packed * (tokens + sum(sizes))
     elif accelerated(device):
         inner, near = sum(_triangle(size, 1) for size in sizes), tokens * min(window + gpu.ROWS, length)
         in_groups = inner * (widened * gpu.PADDING if several else 1)
-        dense = gpu.CALL + 4 * width * causal_pairs(batch, length) / gpu.DENSE_RATE
-        time = gpu.SPARSE_CALL + 4 * width * (in_groups / gpu.DENSE_RATE + near / gpu.WINDOW_RATE)
-        time += 12 * width * sum(sizes) / gpu.COPY_RATE
+        of_gpu = accelerator(device)
+        dense = of_gpu.call + 4 * width * causal_pairs(batch, length) / of_gpu.dense_rate
+        time = of_gpu.sparse_call + 4 * width * (in_groups / of_gpu.dense_rate + near / of_gpu.window_rate)
+        time += 12 * width * sum(sizes) / of_gpu.copy_rate
     else:
         rows = BAND_ROWS[halves]
         inner, near = sum(_triangle(size, KEYS) for size in sizes), tokens * min(window + rows, length)
         in_groups = sum(_triangle(size, KEYS) * _price(size, halves) for size in sizes)
         time = in_groups * (widened if several else 1) + near * widened * BIASED * _price(rows, halves)
-        time += PER_TOKEN[halves] * sum(sizes)
+        time += own.per_token * sum(sizes)
     return time / dense, (inner + near) / causal_pairs(batch, length)
 
 

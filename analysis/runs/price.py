@@ -11,6 +11,7 @@ import numpy as np
 from ..commands import COMMANDS
 from ..commands.text import Inspect, Model
 from ..declaration.command import SMALLEST, Command, Shape
+from . import machine
 from .memory import held
 from .run import Run
 
@@ -41,8 +42,6 @@ OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "
 SERVED = 0.05
 # Runs of each command that say how fast this machine is.
 PACED_BY = 3
-# Operations a second, until something was run here.
-WORK = {"cpu": 5e10, "cuda": 5e13}
 
 Guess = Callable[[float], float]  # work -> seconds
 
@@ -215,10 +214,11 @@ class _ModelPrices:
         else:
             # the experts that a token visits, and the states of layers without attention
             work = card.get("token_flops") or 2 * card["parameters"]
-            self.a_pass = work / WORK[card["device"].partition(":")[0]]
+            kind = card["device"].partition(":")[0]
+            self.a_pass = work / (machine.OPERATIONS[kind] * machine.pace(kind))
 
     def first(self, command: type[Command], work: float) -> float:
-        """Seconds of a command that was never run here, on a machine as fast as WORK says."""
+        """Seconds of a command that was never run here, on a machine as fast as was measured or assumed."""
         reading = FIRST_SECONDS_PER_TOKEN * min(1.0, self.shape.layers * self.shape.heads / HEADS)
         readings = 1.0 if command.readings is None else command.readings
         return FIRST_SECONDS + work * (readings * (reading + 3 * self.a_pass) + command.passes * self.a_pass)

@@ -2,7 +2,7 @@
 groups only, one that drops keys for good.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -58,12 +58,13 @@ class ByGroup:
         n_sink: int,
         sizes: Sizes | None = None,
     ):
-        rows = zip(apart(keys, members).split(1), apart(values, members).split(1), texts_of(members), strict=True)
+        states = apart(keys, members), apart(values, members)
         self.texts: Sequence[GroupMajor | GroupTable]
         if accelerated(keys):
             sizes = sizes or Sizes.of(texts_of(members))
-            self.texts = [GroupTable(*row, window, n_sink, max(sizes.groups), sizes.most) for row in rows]
+            self.texts = [GroupTable(*states, texts_of(members), window, n_sink, max(sizes.groups), sizes.most)]
         else:
+            rows = zip(states[0].split(1), states[1].split(1), texts_of(members), strict=True)
             self.texts = [GroupMajor(*row, window, n_sink) for row in rows]
         self.window, self.n_sink, self.coming = window, n_sink, members
 
@@ -73,9 +74,26 @@ class ByGroup:
 
     def put(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Append one token: keys and values [B, G, 1, D]."""
-        states = (_each(apart(x, self.coming)) for x in (keys, values))
-        for text, *row in zip(self.texts, *states, texts_of(self.coming)[:, 0], strict=True):
+        states = *(apart(x, self.coming) for x in (keys, values)), texts_of(self.coming)[:, 0]
+        for text, *row in zip(self.texts, *self._each(*states), strict=True):
             text.put(*row)
+
+    def attend(self, query: torch.Tensor, scale: float, sink_logits: torch.Tensor | None) -> torch.Tensor:
+        """What the last token reads, beside the learned sinks [H]: query [B, H, 1, D] -> [B, H, 1, D]."""
+        queries = apart(query, self.coming)
+        # of a text one after the other: those of each of its key-value heads, if they are sorted apart
+        sinks: Sequence[torch.Tensor | None] = [None] * len(self.texts)
+        if sink_logits is not None:
+            (sinks,) = self._each(sink_logits.repeat(len(query)).view(len(queries), -1))
+        (rows,) = self._each(queries)
+        read = [text.attend(q, scale, own) for text, q, own in zip(self.texts, rows, sinks, strict=True)]
+        return (torch.cat(read) if read[1:] else read[0]).reshape(*query.shape[:3], -1)
+
+    def _each(self, *tensors: torch.Tensor) -> Iterator[Sequence[torch.Tensor]]:
+        """The parts of tensors [B, ...] that each of `texts` holds: one a text, or all of them together."""
+        if isinstance(self.texts[0], GroupTable):
+            return ([x] for x in tensors)
+        return (x.unbind(0) if x.dim() == 2 else x.split(1) for x in tensors)
 
 
 class GrowingLayer(CacheLayerMixin):
@@ -169,13 +187,7 @@ class GroupedLayer(GrowingLayer):
     def attend(self, query: torch.Tensor, scale: float, sink_logits: torch.Tensor | None = None) -> torch.Tensor:
         """What the last token reads, beside the learned sinks [H]: query [B, H, 1, D] -> [B, H, 1, D]."""
         assert isinstance(self.held, ByGroup)
-        queries, texts = apart(query, self.held.coming), self.held.texts
-        # of a text one after the other: those of each of its key-value heads, if they are sorted apart
-        heads = len(texts) // len(query)
-        sinks = [None] * heads if sink_logits is None else sink_logits.chunk(heads)
-        steps = zip(texts, _each(queries), [*sinks] * len(query), strict=True)
-        read = [text.attend(q, scale, own) for text, q, own in steps]
-        return torch.cat(read).reshape(*query.shape[:3], -1) if read[1:] else read[0]
+        return self.held.attend(query, scale, sink_logits)
 
 
 class CompactLayer(GrowingLayer):
@@ -279,12 +291,6 @@ def _size(layer: Any) -> tuple[int, int]:
         states += getattr(layer, kind, {}).values()
     size = sum(state.nbytes for state in states if state is not None)
     return size, size
-
-
-def _each(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The texts of a batch, each a batch of its own; of one text the batch as it is, since a step consists of small
-    calls."""
-    return batch.split(1) if len(batch) > 1 else (batch,)
 
 
 def _own(rows: torch.Tensor) -> torch.Tensor:

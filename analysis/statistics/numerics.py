@@ -41,8 +41,10 @@ class Numerics:
 
         exact = scores(torch.float64)
         weights = exact.softmax(-1)
-        apart = [(scores(kind).softmax(-1) - weights).abs().max() for kind in (torch.float32, query.dtype)]
-        errors = [float(number) for number in (exact.masked_fill(hidden, 0.0).abs().max(), *apart)]
+        kinds = torch.float32, query.dtype
+        apart = {kind: (scores(kind).softmax(-1) - weights).abs().max() for kind in dict.fromkeys(kinds)}
+        largest = exact.masked_fill(hidden, 0.0).abs().max()
+        errors = [float(number) for number in (largest, *(apart[kind] for kind in kinds))]
         self.found[layer] = np.maximum(self.found[layer], errors)
 
     def table(self) -> pd.DataFrame:

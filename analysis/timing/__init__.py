@@ -23,6 +23,7 @@ from ..groups.controls import random_tokens
 from ..kernels import grouped_attention, parts, plan
 from ..kernels.parts import now
 from ..kernels.pool import accelerated
+from ..runs.machine import facts, processor_name
 from .memory import peak_bytes
 
 # The kernel that holds T x T is no candidate beyond this.
@@ -270,10 +271,5 @@ def processor(device: str) -> str:
     """The name of the chip that computed, and its widest instructions."""
     if accelerated(torch.device(device)):
         return torch.get_device_module(device).get_device_name(device)
-    try:
-        with open("/proc/cpuinfo") as file:
-            facts = file.read()
-    except OSError:
-        facts = ""
-    name = next((line.split(":", 1)[1].strip() for line in facts.splitlines() if line.startswith("model name")), "CPU")
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}{' with AMX' if 'amx_bf16' in facts else ''}"
+    widest = torch.backends.cpu.get_cpu_capability()
+    return f"{processor_name()}, {widest}{' with AMX' if 'amx_bf16' in facts() else ''}"

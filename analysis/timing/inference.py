@@ -267,15 +267,16 @@ def time_decode(
     keys, values, q, new = (torch.randn(*shape, generator=draw).to(at, kind) for shape in shapes)
     members = (random_tokens(length, groups, k, seed) if members is None else members).to(at)
     # as a model holds it on this device
-    (text,) = ByGroup(keys, values, members[None], window, n_sink).texts
+    held = ByGroup(keys, values, members[None], window, n_sink)
     coming = cycle(members)
     plain = [Growing(x, spare=repeats + 99) for x in (keys, values)]
     read = []
 
     def sparse() -> None:
-        text.put(new, new, next(coming))
-        text.attend(q, head_dim**-0.5)
-        read.append(text.read_bytes)
+        held.coming = next(coming)[None, None]
+        held.put(new, new)
+        held.attend(q, head_dim**-0.5, None)
+        read.append(held.read_bytes)
 
     def dense() -> None:
         for buffer in plain:

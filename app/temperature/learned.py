@@ -8,6 +8,7 @@ from analysis.claims import number
 from analysis.commands.quality import FOCAL_AS_PRINTED, FitMethod
 from analysis.declaration import fields_of
 from analysis.runs import Price, Run
+from analysis.runs.machine import pace
 from analysis.runs.price import predict
 from app import cached
 from app.selection import state
@@ -80,7 +81,7 @@ def _price(request: FitMethod) -> Price:
 
 def _guess(steps: int, card: dict) -> float:
     """Seconds of so many steps: forward and back, six operations for each parameter and token."""
-    return 5 + 6 * card["parameters"] * steps * TOKENS / WORK
+    return 5 + 6 * card["parameters"] * steps * TOKENS / (WORK * pace(card["device"]))
 
 
 def _found(run: Run) -> None:

@@ -7,6 +7,7 @@ import streamlit as st
 from analysis.commands.groups import TrainRouter
 from analysis.declaration import fields_of
 from analysis.runs import Price
+from analysis.runs.machine import pace
 from analysis.runs.price import predict
 from app import cached
 from app.ui.offers import Scope
@@ -62,4 +63,4 @@ def price(training: TrainRouter, card: dict) -> Price:
 def _guess(args: dict, card: dict) -> float:
     learned = args["steps"] * args["tokens_per_step"] * (8 if args["phase"] == 2 else 6)
     measured = 2 * (5 * 16 * 1024 + args["steps"] / 100 * 8 * 1024)
-    return 5 + card["parameters"] * (learned + measured) / WORK
+    return 5 + card["parameters"] * (learned + measured) / (WORK * pace(card["device"]))

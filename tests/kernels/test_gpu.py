@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from analysis.kernels import gpu, packed, plan
+from analysis.kernels.constants import Accelerator
 from analysis.kernels.dense import dense_with_lse
 from tests.kernels.test_grouped import by_hand, close, one_group, states
 
@@ -37,10 +38,11 @@ def test_what_a_gpu_is_predicted_to_take_by_hand():
     """Two groups of 512 tokens, a window of 64, one head of 64: pairs in the groups and in the window's tiles."""
     members = torch.arange(1024)[:, None] % 2 == torch.arange(2)
     chosen = plan(members, 64, 1, 64, torch.bfloat16, ON_GPU)
-    dense = gpu.CALL + 4 * 64 * (1024 * 1025 / 2) / gpu.DENSE_RATE
+    own = Accelerator()
+    dense = own.call + 4 * 64 * (1024 * 1025 / 2) / own.dense_rate
     inner, near = 2 * (512 * 513 / 2), 1024 * (64 + gpu.ROWS)
     sparse = (
-        gpu.SPARSE_CALL + 4 * 64 * (inner / gpu.DENSE_RATE + near / gpu.WINDOW_RATE) + 12 * 64 * 1024 / gpu.COPY_RATE
+        own.sparse_call + 4 * 64 * (inner / own.dense_rate + near / own.window_rate) + 12 * 64 * 1024 / own.copy_rate
     )
     assert chosen.kernel == "groups" and chosen.cost == pytest.approx(sparse / dense)
     assert chosen.computed == pytest.approx((inner + near) / (1024 * 1025 / 2))

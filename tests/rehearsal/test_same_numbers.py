@@ -6,12 +6,14 @@ import sys
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from analysis.kernels import gpu, packed, ragged, topk
 from analysis.kernels.decode import GroupTable
 from analysis.kernels.pool import accelerated
 from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply
+from analysis.seam.cache import ByGroup
 from tests.contract.test_contract import CASES
 from tests.kernels.test_decode import by_definition, read_pairs, text
 from tests.kernels.test_grouped import by_hand, cases, close, states
@@ -19,6 +21,16 @@ from tests.made.tiny import tiny, token_ids
 
 # They call kernels that no processor has.
 REAL = ("dense", "blocks", "gpu", "timing")
+
+
+class Counted(TorchDispatchMode):
+    """How many calls of torch are made inside."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
 
 
 def on_an_accelerator(monkeypatch) -> None:
@@ -32,27 +44,52 @@ def on_an_accelerator(monkeypatch) -> None:
 @given(
     prompt=st.integers(1, 90),
     steps=st.integers(1, 70),
+    batch=st.sampled_from([1, 3]),
     shape=st.sampled_from([(3, 2), (6, 6), (1, 1), (64, 3)]),
     window=st.sampled_from([1, 2, 7, 16, 100]),
     n_sink=st.integers(0, 5),
     seed=st.integers(0, 99),
 )
-def test_a_step_by_the_table_of_groups_is_the_masked_softmax(prompt, steps, shape, window, n_sink, seed):
+def test_a_step_by_the_table_of_groups_is_the_masked_softmax(prompt, steps, batch, shape, window, n_sink, seed):
     length, (groups, most) = prompt + steps, shape
-    keys, values, members = text(length, groups=groups, most=most, seed=seed, dtype=torch.float32)
-    members[seed % length, groups - 1] = True
-    largest, most = int(members[:prompt].sum(0).max()), int(members.sum(-1).max())
-    q = torch.randn(1, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1))
-    read = read_pairs(members, window, n_sink)
-    start = keys[:, :, :prompt], values[:, :, :prompt], members[:prompt]
+    texts = [text(length, groups=groups, most=most, seed=seed + 100 * n, dtype=torch.float32) for n in range(batch)]
+    keys, values = (torch.cat([one[part] for one in texts]) for part in (0, 1))
+    members = torch.stack([one[2] for one in texts])
+    members[:, seed % length, groups - 1] = True
+    largest, most = int(members[:, :prompt].sum(1).max()), int(members.sum(-1).max())
+    q = torch.randn(batch, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1))
+    read = torch.stack([read_pairs(of_text, window, n_sink) for of_text in members])[:, None]  # [B, 1, T, T]
+    start = keys[:, :, :prompt], values[:, :, :prompt], members[:, :prompt]
     stored = GroupTable(*start, window, n_sink, largest, most)
     for at in range(prompt, length):
         row = slice(at, at + 1)
-        stored.put(keys[:, :, row], values[:, :, row], members[at])
-        wanted, _ = by_definition(q[:, :, row], keys[:, :, : at + 1], values[:, :, : at + 1], read[row, : at + 1], 0.7)
+        stored.put(keys[:, :, row], values[:, :, row], members[:, at])
+        past = keys[:, :, : at + 1], values[:, :, : at + 1], read[:, :, row, : at + 1]
+        wanted, _ = by_definition(q[:, :, row], *past, 0.7)
         assert torch.allclose(stored.attend(q[:, :, row], 0.7).double(), wanted, atol=1e-5)
     for ordered, as_given in zip(stored.in_order(), (keys, values), strict=True):
         assert torch.equal(ordered, as_given)
+
+
+def test_a_step_makes_as_many_calls_for_eight_texts_as_for_one(monkeypatch):
+    """Of a step on an accelerator the calls decide, so there is no loop over texts, key-value heads or groups."""
+    on_an_accelerator(monkeypatch)
+
+    def calls(batch: int, groups: int, per_head: bool) -> int:
+        draw = torch.Generator().manual_seed(0)
+        keys, values, q = (torch.randn(batch, 2, 40, 8, generator=draw) for _ in range(3))
+        shape = (batch, 40, 2, groups) if per_head else (batch, 40, groups)
+        members = torch.nn.functional.one_hot(torch.randint(0, groups, shape[:-1], generator=draw), groups).bool()
+        held = ByGroup(keys[:, :, :39], values[:, :, :39], members[:, :39], 4, 1)
+        held.coming = members[:, 39:]
+        with Counted() as counted:
+            held.put(keys[:, :, 39:], values[:, :, 39:])
+            read = held.attend(q[:, :, 39:], 0.3, torch.zeros(2))
+        assert read.shape == (batch, 2, 1, 8)
+        return counted.calls
+
+    one = calls(1, 4, False)
+    assert calls(8, 4, False) == calls(1, 16, False) == one and calls(8, 4, True) <= one + 20
 
 
 def test_heads_that_hold_others_in_one_call_and_each_in_its_own(monkeypatch):

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...files import write_whole
 from ...runs import state_root
+from ...runs.machine import facts
 
 HERE = Path(__file__).parent
 SOURCES = ("chosen.cpp", "compiled.cpp", "measured.cpp", "narrow.cpp", "one_query.cpp")
@@ -79,8 +80,5 @@ def _built() -> Path:
 
 def _processor() -> str:
     """What `-march=native` depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
-    except OSError:
-        return platform.platform() + platform.processor()
+    wanted = {line for line in facts().splitlines() if line.startswith(("flags", "Features", "model name"))}
+    return "".join(sorted(wanted)) or platform.platform() + platform.processor()

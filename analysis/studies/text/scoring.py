@@ -200,12 +200,17 @@ def _said(
 def compare(model: Model, reference: NextTokens, said: NextTokens, targets: torch.Tensor) -> tuple[np.ndarray, ...]:
     """(losses, KL from the reference, same most likely token), [n] each, of the first n places, which `targets` [n]
     follow."""
-    parts = []
+    # Made before the logits: small tensors between them would pin the heap, and it would grow with the text.
+    kinds = torch.float64, torch.promote_types(model.dtype, torch.float32), torch.bool
+    losses, kl, same = (torch.empty(len(targets), dtype=kind, device=targets.device) for kind in kinds)
     for (rows, theirs), (_, logits) in zip(reference.chunks(model.lm), said.chunks(model.lm), strict=True):
         wanted = targets[rows]
         pair = theirs[0, : len(wanted)], logits[0, : len(wanted)]
         size = max(1, BLOCK_BYTES // (4 * logits.shape[-1]))
-        for a, b, target in zip(*(values.split(size) for values in (*pair, wanted)), strict=True):
-            losses = F.cross_entropy(b.float(), target, reduction="none").double()
-            parts.append((losses, divergence(a, b), same_top1(a, b)))
-    return tuple(torch.cat(columns).cpu().numpy() for columns in zip(*parts, strict=True))
+        outs = (values[rows].split(size) for values in (losses, kl, same))
+        blocks = zip(*(values.split(size) for values in (*pair, wanted)), *outs, strict=True)
+        for a, b, target, of_losses, of_kl, of_same in blocks:
+            of_losses.copy_(F.cross_entropy(b.float(), target, reduction="none"))
+            of_kl.copy_(divergence(a, b))
+            of_same.copy_(same_top1(a, b))
+    return tuple(values.cpu().numpy() for values in (losses, kl, same))
