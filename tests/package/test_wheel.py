@@ -61,10 +61,11 @@ def installed(once) -> Installed:
             else:
                 shutil.copyfile(ROOT / name, source / name)
         subprocess.run([*pip, "-w", folder / "wheels", source], check=True)
-        venv.create(folder / "clean", with_pip=True)
+        venv.create(folder / "clean")
         (wheel,) = (folder / "wheels").glob("focuscope-*.whl")
         python = folder / "clean" / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
+        into = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index"]
+        subprocess.run([*into, wheel], check=True)
         site = sysconfig.get_path("purelib", vars={"base": str(folder / "clean")})
         Path(site, "libraries.pth").write_text(sysconfig.get_path("purelib"))
 
@@ -122,12 +123,12 @@ def test_an_agent_is_told_prices_and_no_secrets(installed, tmp_path):
     assert secret.is_error and "no text file" in secret.content[0].text
 
 
-@pytest.mark.parametrize("room", ["contract", "methods", "cli"])
-def test_the_tests_of_a_room_pass_with_what_is_installed(installed, room, tmp_path):
+def test_the_tests_of_three_rooms_pass_with_what_is_installed(installed, tmp_path):
     """As the app and its worker run there: `analysis` is found in the package's folder, and nowhere else."""
     for name in BESIDE:
         (tmp_path / name).symlink_to(ROOT / name)
     path = os.pathsep.join([str(installed.site / "focuscope"), str(tmp_path)])
-    words = ["-q", "-x", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-k", f"not ({LAB})", f"tests/{room}"]
-    done = installed.run("python", "-m", "pytest", *words, folder=tmp_path, PYTHONPATH=path)
+    words = ["-q", "-x", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-k", f"not ({LAB})"]
+    rooms = [f"tests/{room}" for room in ("contract", "methods", "cli")]
+    done = installed.run("python", "-m", "pytest", *words, *rooms, folder=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
