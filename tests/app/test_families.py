@@ -13,7 +13,7 @@ from app.selection.look import HEAD_TABS
 from app.selection.menu import PAGES
 from app.selection.sparsify import BUDGET_TABS, ROUTE_TABS, TEMPERATURE_TABS
 from tests.made.evaluating import TEXT
-from tests.made.families import WALKED, saved
+from tests.made.families import WALKED, walked
 from tests.made.in_process import at, markup, part
 
 pytestmark = pytest.mark.slow
@@ -32,9 +32,9 @@ MOST = 4  # Run buttons on one page, one after the other
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory):
+def hub(once):
     """A store and a worker that read the models of a Hugging Face cache of our own."""
-    folder = tmp_path_factory.mktemp("families")
+    folder = once("families", walked)
     store = RunStore(folder / "state")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("HF_HUB_CACHE", str(folder / "hub"))
@@ -61,13 +61,13 @@ def run(app):
     return [error.value for error in app.error]
 
 
-def opened(hub, family: str) -> tuple[str, str]:
+def opened(family: str) -> tuple[str, str]:
     """The names of a model and of a text for it."""
-    return saved(family, hub / "hub"), cached.store().put_text(TEXT, "cats")
+    return f"tiny/{family}", cached.store().put_text(TEXT, "cats")
 
 
 def test_the_map_of_a_hybrid_has_every_layer_by_its_number_and_the_card_says_how_far_its_gate_is_open(hub):
-    model, text = opened(hub, "qwen3_next")
+    model, text = opened("qwen3_next")
     app = at("map", model=model, text=text)
     assert run(app) == []
     sent = part(app, "heads")
@@ -79,7 +79,7 @@ def test_the_map_of_a_hybrid_has_every_layer_by_its_number_and_the_card_says_how
 
 
 def test_budgets_and_methods_say_which_layers_of_a_hybrid_they_leave(hub):
-    model, text = opened(hub, "qwen3_next")
+    model, text = opened("qwen3_next")
     app = at("budgets", model=model, text=text)
     assert run(app) == []
     other = "linear attention"
@@ -89,14 +89,14 @@ def test_budgets_and_methods_say_which_layers_of_a_hybrid_they_leave(hub):
 
 
 def test_a_card_says_what_the_models_own_indexer_leaves_of_a_head(hub):
-    model, text = opened(hub, "deepseek_v32")
+    model, text = opened("deepseek_v32")
     app = at("map", model=model, text=text, statistic="selected_mass")
     assert run(app) == []
     assert "own indexer" in markup(app) and part(app, "heads")["measure"] == "selected_mass"
 
 
 def test_methods_may_choose_in_place_of_the_indexer(hub):
-    model, text = opened(hub, "deepseek_v32")
+    model, text = opened("deepseek_v32")
     link = {"model": model, "text": text, "quality": "streaming_llm", "quality_equal": 50}
     app = at("methods", **link, quality_instead="yes")
     assert run(app) == [] and app.checkbox(key="quality_instead").value
@@ -109,7 +109,7 @@ def test_methods_may_choose_in_place_of_the_indexer(hub):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("family", WALKED)
 def test_every_page_opens_with_every_kind_of_model(hub, family):
-    model, text = opened(hub, family)
+    model, text = opened(family)
     failed, sentences = {}, {}
     for page in PAGES:
         for more in [{}, *MORE.get(page, [])]:

@@ -15,7 +15,7 @@ from app.selection.menu import PAGES, address
 from tests.conftest import watched
 from tests.made.browsing import PATIENCE, settle
 from tests.made.evaluating import TEXT
-from tests.made.families import WALKED, saved
+from tests.made.families import WALKED, walked
 from tests.stress.server import served
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -24,22 +24,22 @@ ERROR = "[data-testid=stAlertContentError]"
 
 
 @pytest.fixture(scope="module")
-def families(tmp_path_factory):
-    """(address of an app that finds the models in a Hugging Face cache of its own, name of each, a text)."""
-    folder = tmp_path_factory.mktemp("families")
-    models = {family: saved(family, folder / "hub") for family in WALKED}
+def families(once):
+    """(an app that finds the models in a Hugging Face cache of its own, a text)."""
+    folder = once("families", walked)
     text = RunStore(folder / "state").put_text(TEXT, "cats")
     with served(folder, HF_HUB_CACHE=str(folder / "hub")) as server:
-        yield server, models, text
+        yield server, text
 
 
 @pytest.mark.timeout(900)  # every page, one by one
 @pytest.mark.parametrize("family", WALKED)
 def test_every_tab_of_every_door_opens(families, visitor, family):
-    server, models, text = families
+    server, text = families
+    link = {"model": f"tiny/{family}", "text": text}
     with watched(visitor) as tab:
         for name in PAGES:
-            tab.goto(f"http://{server.address}{address(name, {'model': models[family], 'text': text})}")
+            tab.goto(f"http://{server.address}{address(name, link)}")
             shown = tab.get_by_test_id("stMain").locator(f"h1, {ERROR}").first
             expect(shown).to_be_visible(timeout=PATIENCE)
             settle(tab)

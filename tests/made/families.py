@@ -166,3 +166,10 @@ def saved(family: str, hub: Path) -> str:
     (place / "refs").mkdir(exist_ok=True)
     (place / "refs" / "main").write_text(COMMIT)
     return f"tiny/{family}"
+
+
+def walked(folder: Path) -> None:
+    """Those of WALKED in the Hugging Face cache `folder/hub`. Who walks with one stores in `folder/state`, where the
+    next one finds what was computed."""
+    for family in WALKED:
+        saved(family, folder / "hub")
