@@ -1,47 +1,16 @@
 """The controls of phase 2: a base trained under random groups or a window alone, its router left as it was."""
 
-import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-from analysis.errors import BadSetting, Cancelled
+from analysis.errors import BadSetting
 from analysis.models import load_model
 from analysis.seam.attention import apply
-from analysis.training import run
-from analysis.training.focus import finetune
 from analysis.training.mitigations import Control, method_of
 from tests.made.tiny import LAYERS, tiny, token_ids
-from tests.made.tuning import IDS, SECOND, start
-
-
-@pytest.mark.parametrize("reading", ["drawn", "alone"])
-def test_a_control_trains_the_base_and_leaves_the_router(reading, tmp_path):
-    model, given = load_model(tiny("llama")), start()
-    plan = replace(SECOND, reading=reading, steps=6, check_windows=2)
-    own, router, _, log = finetune(model, given, IDS, plan, tmp_path / "c")
-    assert torch.equal(router.projection, given.projection) and torch.equal(router.centroids, given.centroids)
-    assert log[-1]["loss"] < log[0]["loss"] and math.isfinite(log[-1]["hard"])
-    weights = zip(own.lm.parameters(), model.lm.parameters(), strict=True)
-    assert not any(torch.equal(ours, theirs) for ours, theirs in weights)
-
-
-@pytest.mark.parametrize("reading", ["drawn", "alone"])
-def test_a_stopped_control_ends_as_an_unbroken_one_bit_for_bit(reading, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "KEEP_EVERY", 3)
-    model, plan = load_model(tiny("llama")), replace(SECOND, reading=reading)
-
-    def stop(fraction, stage):
-        if fraction >= 5 / 8:
-            raise Cancelled("enough")
-
-    whole, _, _, log = finetune(model, start(), IDS, plan, tmp_path / "whole")
-    with pytest.raises(Cancelled):
-        finetune(model, start(), IDS, plan, tmp_path / "stopped", stop)
-    own, _, _, rows = finetune(model, start(), IDS, plan, tmp_path / "stopped")
-    assert rows == log
-    assert all(torch.equal(a, b) for a, b in zip(own.lm.parameters(), whole.lm.parameters(), strict=True))
+from tests.made.tuning import SECOND, start
 
 
 def test_what_the_controls_read():

@@ -46,17 +46,20 @@ def test_every_gate_trains_in_both_phases(gate, phase, tmp_path):
     assert router.centroids.grad.abs().amax((1, 2)).min() > 0 and router.projection.grad.abs().amax((1, 2)).min() > 0
 
 
-def test_under_the_hard_mask_the_base_learns_and_the_router_stays(tmp_path):
-    model, first = load_model(tiny("llama")), start()
-    copied, router, _, log = finetune(model, first, IDS, replace(SECOND, reading="hard", steps=6), tmp_path / "c")
+@pytest.mark.parametrize("reading", ["hard", "drawn", "alone"])
+def test_under_a_hard_mask_or_a_control_the_base_learns_and_the_router_stays(reading, tmp_path):
+    """The controls: groups drawn anew, and a window alone."""
+    model, first, plan = load_model(tiny("llama")), start(), replace(SECOND, reading=reading, steps=6, check_windows=2)
+    copied, router, _, log = finetune(model, first, IDS, plan, tmp_path / "c")
     assert torch.equal(router.projection, first.projection) and torch.equal(router.centroids, first.centroids)
-    assert log[-1]["loss"] < log[0]["loss"] and router.potential.abs().max() > 0
+    assert log[-1]["loss"] < log[0]["loss"] and math.isfinite(log[-1]["hard"])
+    assert (router.potential.abs().max() > 0) or reading != "hard"
     weights = zip(copied.lm.parameters(), model.lm.parameters(), strict=True)
     assert not any(torch.equal(ours, theirs) for ours, theirs in weights)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reading", ["soft", "hard"])
+@pytest.mark.parametrize("reading", ["soft", "hard", "drawn", "alone"])
 def test_a_stopped_phase_2_ends_as_an_unbroken_one_bit_for_bit(reading, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 3)
     model, plan = load_model(tiny("gpt2")), replace(SECOND, reading=reading)
