@@ -59,17 +59,24 @@ def pytest_collection_modifyitems(items):
     What the app's own process answers comes first: those tests wait, and what others compute meanwhile is gained. Side
     by side they are one process's, so there is one server and one Chromium. The walk over all pages comes before them:
     it is held against the memory that the app takes by then.
+
+    Of the others those with a time limit of their own take longest: they stand where the second process begins, so that
+    none of them is left when the rest has ended.
     """
 
     for item in items:
         if item.nodeid.startswith(LONG) or item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.slow)
 
-    def turn(item) -> tuple[bool, bool]:
-        served = item.get_closest_marker("browser") or "app_server" in item.fixturenames
-        return not served, "walked" not in item.fixturenames
+    def is_served(item) -> bool:
+        return bool(item.get_closest_marker("browser")) or "app_server" in item.fixturenames
 
-    items.sort(key=turn)
+    longest = [item for item in items if item.get_closest_marker("timeout") and not is_served(item)]
+    others = [item for item in items if item not in longest]
+    others.sort(key=lambda item: (not is_served(item), "walked" not in item.fixturenames))
+    # `--dist worksteal` cuts the list into pieces of one length.
+    second = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = others[:second] + longest + others[second:]
 
 
 def pytest_collection_finish():
