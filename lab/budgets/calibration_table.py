@@ -63,7 +63,7 @@ class Calibration(Windows):
         rows, sweeps, ranks = [cell["row"] for cell in cells], [], []
         for cell in cells:
             where = {name: cell["row"][name] for name in ("corpus", "context")}
-            sweeps += [where | one for one in cell["sweeps"]]
+            sweeps += [where | sweep for sweep in cell["sweeps"]]
             ranks.append(where | {"ranks": cell["ranks"]})
         return {
             "rows": rows,
@@ -159,10 +159,10 @@ def verdict_of(row: Row) -> str:
 def _correlations(ranks: list[Row]) -> list[Row]:
     """Pearson correlation of the logarithms of the ranks of two corpora in the same context."""
     pairs = []
-    for one, two in combinations(ranks, 2):
-        if one["context"] == two["context"]:
-            pearson = np.corrcoef(np.log([np.ravel(one["ranks"]), np.ravel(two["ranks"])]))[0, 1]
-            names = {"corpus": one["corpus"], "other": two["corpus"], "context": one["context"]}
+    for first, two in combinations(ranks, 2):
+        if first["context"] == two["context"]:
+            pearson = np.corrcoef(np.log([np.ravel(first["ranks"]), np.ravel(two["ranks"])]))[0, 1]
+            names = {"corpus": first["corpus"], "other": two["corpus"], "context": first["context"]}
             pairs.append(names | {"pearson_log": float(pearson)})
     return pairs
 

@@ -92,9 +92,9 @@ def equal_rows(
     rows = [_row("dense", None, dense, dense, dense, documents) | reads([[length]], None, length)]
     for cap in caps:
         methods = {"static": [static(budgets, cap)]}
-        for name, asked in ARMS.items():
+        for name, arm in ARMS.items():
             ask, methods[name] = name == "with the query", []
-            for network in trained[asked]:
+            for network in trained[arm]:
                 factor = equal_factor(network.router, ask, tuning, budgets, cap)
                 method = static(budgets, cap, Routed, router=network.router, ask=ask, factor=factor)
                 _equalise(lm, ids[:: -(-len(ids) // 4)], budgets, method, progress, f"{name}, cap {cap}")

@@ -141,7 +141,7 @@ def train(
     """Least squares on log k* with Adam, once per rate; the best checkpoint on `tune` is taken."""
     lowest, curves = float("inf"), []
     chosen: tuple[float, dict[str, Tensor]] = 0.0, {}
-    for at, rate in enumerate(rates):
+    for epoch, rate in enumerate(rates):
         torch.manual_seed(seed)
         router, draw = QueryRouter.of(fit, cells), torch.Generator().manual_seed(seed)
         optimiser, errors = torch.optim.Adam(router.parameters(), lr=rate), {}
@@ -155,7 +155,7 @@ def train(
             optimiser.step()
             schedule.step()
             if step % CHECK_EVERY == 0 or step == steps:
-                progress((at + step / steps) / len(rates))
+                progress((epoch + step / steps) / len(rates))
                 errors[step] = float((predict(router, tune, ask) - tune.log_k).square().mean())
                 if errors[step] < lowest:
                     lowest = errors[step]
@@ -202,8 +202,8 @@ def _demeaned(values: Tensor, groups: Tensor) -> Tensor:
     return values - (sums / torch.bincount(groups, minlength=size).clamp(min=1))[groups]
 
 
-def _pearson(one: Tensor, two: Tensor) -> float | None:
-    a, b = (x.double().numpy() - float(x.double().mean()) for x in (one, two))
+def _pearson(first: Tensor, two: Tensor) -> float | None:
+    a, b = (x.double().numpy() - float(x.double().mean()) for x in (first, two))
     spread = float(np.sqrt((a @ a) * (b @ b)))
     deviation = float(np.sqrt(a @ a / len(a)))
     return float(a @ b) / spread if deviation > 1e-6 and spread > 0 else None

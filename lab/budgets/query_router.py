@@ -91,14 +91,14 @@ class QueryStudy(Seeds, Windows):
             scores.append({"arm": name} | correlations(means, parts["held-out"]))
         ranks = measure_ranks(lm, sides["fitting"][0][:few], MASS, run.context.within(0.45, 0.05).progress).mean()
         budgets = allocate_budget(ranks, round(self.beta * float(ranks.sum())))
-        every = 2 if len(sides["held-out"][0]) > 2 else 1
-        measured, units = (one[::every] for one in sides["held-out"])
+        stride = 2 if len(sides["held-out"][0]) > 2 else 1
+        measured, units = (point[::stride] for point in sides["held-out"])
         passes = 1 + len(caps) * (1 + self.seeds * len(ARMS) * 2)
         progress = Progress(run.context, (0.5, 0.99), passes * len(measured))
         curves = []
         for ask, networks in trained.items():
             for seed, network in zip(self.every_seed, networks, strict=True):
-                curves += [{"arm": NAMES[ask], "seed": seed} | one for one in network.curves]
+                curves += [{"arm": NAMES[ask], "seed": seed} | point for point in network.curves]
         about = {"kernel": "top-k of all scores; dense: torch's own", "mass": MASS, "rates_tried": list(RATES)}
         about |= {"beta": self.beta, "position_bins": BINS}
         about |= {"query": "as it meets the keys, after rotation", "corpus_hash": corpus_hash(train_texts + held_out)}
@@ -167,7 +167,7 @@ def mean_of(several: list[dict[str, float | None]]) -> dict[str, float | None]:
     """The mean of each number over seeds; None where one of them has none."""
     means: dict[str, float | None] = {}
     for name in several[0]:
-        values = [value for one in several if (value := one[name]) is not None]
+        values = [value for part in several if (value := part[name]) is not None]
         means[name] = float(np.mean(values)) if len(values) == len(several) else None
     return means
 

@@ -31,9 +31,14 @@ X_READ = READ, "bytes read by a token, as a share of 16 bits for all", ABOVE
 
 def titled(name: str, packing: str) -> str:
     """What an arm is called."""
-    own = {"random": "Random keys", "newest": "Sinks and the newest", "shorter": "Shorter context", NOTHING: "All keys"}
+    titles = {
+        "random": "Random keys",
+        "newest": "Sinks and the newest",
+        "shorter": "Shorter context",
+        NOTHING: "All keys",
+    }
     name, _, budget = name.partition(":")
-    title = own.get(name) or METHODS[name].title
+    title = titles.get(name) or METHODS[name].title
     title = f"{title}, {budget} keys" if budget else title
     return title if packing == FULL and name != NOTHING else f"{title}, {BITS.get(packing, packing)}"
 
@@ -44,45 +49,45 @@ def rows_of(read: list[dict], settings: Sequence[str], places: np.ndarray, lengt
     rows: list[Row] = []
     documents = np.arange(len(read))
     for setting in settings:
-        of_setting = [one[setting] for one in read]
-        losses = {key: np.array([one[key]["loss"] for one in of_setting]) for key in of_setting[0]}
-        dense, found = losses[f"- {NOTHING} {FULL}"], []
+        of_setting = [document[setting] for document in read]
+        losses = {key: np.array([document[key]["loss"] for document in of_setting]) for key in of_setting[0]}
+        dense, with_losses = losses[f"- {NOTHING} {FULL}"], []
         for key, of_arm in losses.items():
             level, name, packing = key.split(" ")
             row: Row = {"setting": setting, "level": level, "method": name, "packing": packing}
             row["title"] = titled(name, packing)
             for part in ("held", "worst"):
-                row[part] = float(np.mean([one[key][part] for one in of_setting]))
+                row[part] = float(np.mean([document[key][part] for document in of_setting]))
             # what chooses for every query says what it read; else a token reads all that is held
-            read_bytes = float(np.mean([one[key].get("read", one[key]["held"]) for one in of_setting]))
+            read_bytes = float(np.mean([document[key].get("read", document[key]["held"]) for document in of_setting]))
             row["read_kib"] = read_bytes * length / 1024
             row |= difference("against_dense", of_arm, dense, documents)
             for place in distinct([{"place": place} for place in places.tolist()], "place"):
-                here = places == place
-                of_place = difference(place, of_arm[here], dense[here], documents[here])
+                in_place = places == place
+                of_place = difference(place, of_arm[in_place], dense[in_place], documents[in_place])
                 row |= {name: value for name, value in of_place.items() if not name.endswith(("_p", "_points"))}
-            found.append((row, of_arm))
-        rows += _levelled(found, documents)
+            with_losses.append((row, of_arm))
+        rows += _levelled(with_losses, documents)
     return holm_corrected(rows, "against_null")
 
 
-def _levelled(found: list[tuple[Row, np.ndarray]], documents: np.ndarray) -> list[Row]:
+def _levelled(losses_of: list[tuple[Row, np.ndarray]], documents: np.ndarray) -> list[Row]:
     """The rows of one setting with their level, and the `rank` and `against_null` in it. What drops nothing and
     is none itself stands at the least level whose bytes it does not pass."""
-    all_keys = {row["packing"]: row for row, _ in found if row["method"] == NOTHING}
+    all_keys = {row["packing"]: row for row, _ in losses_of if row["method"] == NOTHING}
     full = all_keys[FULL]["held"]
     bytes_of = {level: all_keys[level]["held"] for level in LEVELS if level != HALF}
     bytes_of[HALF] = bytes_of["int2"] / 2
-    for row, _ in found:
+    for row, _ in losses_of:
         row["share"] = row["held"] / full
         row["read_share"] = row["read_kib"] / all_keys[FULL]["read_kib"]
         if row["level"] == "-":
             fits = next((name for name in reversed(LEVELS) if row["held"] <= bytes_of[name] * OVER), FULL)
             row["level"] = row["packing"] if row["packing"] in LEVELS else fits
     # what cannot hold so little is left out
-    found = [pair for pair in found if pair[0]["held"] <= bytes_of.get(pair[0]["level"], np.inf) * OVER]
+    losses_of = [pair for pair in losses_of if pair[0]["held"] <= bytes_of.get(pair[0]["level"], np.inf) * OVER]
     for level, target in bytes_of.items():
-        inside = [pair for pair in found if pair[0]["level"] == level]
+        inside = [pair for pair in losses_of if pair[0]["level"] == level]
         null = next((losses for row, losses in inside if row is all_keys.get(level)), None)
         for (row, losses), rank in zip(inside, ranked([losses for _, losses in inside], documents), strict=True):
             row |= {"rank": rank, "level_share": target / full}
@@ -90,18 +95,18 @@ def _levelled(found: list[tuple[Row, np.ndarray]], documents: np.ndarray) -> lis
                 row |= difference("against_null", losses, null, documents)
                 low, high = row["against_null_low"], row["against_null_high"]
                 row["detectable"] = None if low is None else DETECTABLE * (high - low)
-    return [row for row, _ in found]
+    return [row for row, _ in losses_of]
 
 
 def ranked(losses: list[np.ndarray], documents: np.ndarray) -> list[int]:
     """The rank of each of several arms: one more than how many are lower by a paired test, after Holm's correction for
     all pairs. Arms that no test separates from the best share its rank."""
     judged = []
-    for one in range(len(losses)):
-        for other in range(one):
-            mean = over_units(losses[one] - losses[other], documents)[0]
+    for first in range(len(losses)):
+        for second in range(first):
+            mean = over_units(losses[first] - losses[second], documents)[0]
             if (p := p_of(mean)) is not None:
-                judged.append((one if (mean.mean or 0.0) > 0 else other, p))
+                judged.append((first if (mean.mean or 0.0) > 0 else second, p))
     beaten = [1] * len(losses)
     for (worse, _), p in zip(judged, holm([p for _, p in judged]) if judged else [], strict=True):
         beaten[worse] += p < SIGNIFICANCE
@@ -113,20 +118,28 @@ def rungs_of(read: list[dict], settings: Sequence[str]) -> list[Row]:
     rows: list[Row] = []
     documents = np.arange(len(read))
     for setting in settings:
-        of_setting = [one["ladder"][setting] for one in read]
-        losses = {key: np.array([one[key]["loss"] for one in of_setting]) for key in of_setting[0]}
-        dense = np.array([one[setting][f"- {NOTHING} {FULL}"]["loss"] for one in read])
+        of_setting = [document["ladder"][setting] for document in read]
+        losses = {key: np.array([document[key]["loss"] for document in of_setting]) for key in of_setting[0]}
+        dense = np.array([document[setting][f"- {NOTHING} {FULL}"]["loss"] for document in read])
         for key, of_rung in losses.items():
             name, rung = key.split("|")
-            held = float(np.mean([one[key]["held"] for one in of_setting]))
-            row: Row = {"setting": setting, "method": name, "title": METHODS[name].title, "rung": rung, "held": held}
+            bytes_held = float(np.mean([document[key]["held"] for document in of_setting]))
+            row: Row = {
+                "setting": setting,
+                "method": name,
+                "title": METHODS[name].title,
+                "rung": rung,
+                "held": bytes_held,
+            }
             row |= difference("against_dense", of_rung, dense, documents)
             rows.append(row | difference("against_measured", of_rung, losses[f"{name}|{AS_MEASURED}"], documents))
         for rung in RUNGS:
             names = [key.split("|")[0] for key in losses if key.endswith(f"|{rung}")]
-            mean, measured = (np.mean([losses[f"{name}|{one}"] for name in names], 0) for one in (rung, AS_MEASURED))
-            held = float(np.mean([row["held"] for row in rows if row["rung"] == rung]))
-            row = {"setting": setting, "method": MEAN, "title": "Mean of the rules", "rung": rung, "held": held}
+            mean, measured = (
+                np.mean([losses[f"{name}|{document}"] for name in names], 0) for document in (rung, AS_MEASURED)
+            )
+            bytes_held = float(np.mean([row["held"] for row in rows if row["rung"] == rung]))
+            row = {"setting": setting, "method": MEAN, "title": "Mean of the rules", "rung": rung, "held": bytes_held}
             row |= difference("against_dense", mean, dense, documents)
             rows.append(row | difference("against_measured", mean, measured, documents))
     return holm_corrected(rows, "against_measured")
@@ -149,17 +162,19 @@ def sentence(rows: list[Row]) -> str:
     """At the bytes of every cache that drops nothing: how many arms lose less than it does, and which rank first."""
     parts = []
     for setting in distinct(rows, "setting"):
-        told = []
+        clauses = []
         for level, bits in list(BITS.items())[:3]:
             inside = [row for row in rows if (row["setting"], row["level"]) == (setting, level)]
             null = next(row for row in inside if row["method"] == NOTHING and row["packing"] == level)
             dropping = [row for row in inside if row["method"] != NOTHING]
             signs = [Comparison.of(row, "against_null").direction for row in dropping]
             first = min(dropping, key=lambda row: row["against_dense"])
-            one = f"{bits} for all ({null['level_share']:.0%}) lose {Comparison.of(null, 'against_dense').size}; of "
-            one += f"{len(dropping)} arms that drop keys {signs.count(-1)} lose less and {signs.count(1)} more"
-            told.append(f"{one}, least {first['title']} ({Comparison.of(first, 'against_dense').size})")
-        parts.append(f"{setting[:1].upper()}{setting[1:]}: {'. '.join(told)}.")
+            for_all = (
+                f"{bits} for all ({null['level_share']:.0%}) lose {Comparison.of(null, 'against_dense').size}; of "
+            )
+            for_all += f"{len(dropping)} arms that drop keys {signs.count(-1)} lose less and {signs.count(1)} more"
+            clauses.append(f"{for_all}, least {first['title']} ({Comparison.of(first, 'against_dense').size})")
+        parts.append(f"{setting[:1].upper()}{setting[1:]}: {'. '.join(clauses)}.")
     for name in distinct([row for row in rows if ":" in row["method"]], "method"):
         row = next(row for row in rows if row["method"] == name)
         parts.append(f"{row['title']} reads {row[READ]:.0%}: {Comparison.of(row, 'against_dense').size}.")
@@ -194,7 +209,7 @@ def shown(numbers: dict) -> dict:
         inside = [row for row in ladder if row["setting"] == setting]
         x = "rung", "what chooses", "nats per token above dense"
         charts.append(lines_of(f"{setting}: the ladder", inside, "title", *x, "against_dense"))
-    told = presented("equal-bytes", sentence(rows), charts, interval_caveat(numbers["protocol"]))
+    summary = presented("equal-bytes", sentence(rows), charts, interval_caveat(numbers["protocol"]))
     places = [key.removesuffix("_low") for key in rows[0] if key.endswith("_low") and not key.startswith("against")]
     of_places = [column(place, f"above dense, {place}", "nats per token") for place in places]
-    return told | {"columns": [*told["columns"], *of_places]}
+    return summary | {"columns": [*summary["columns"], *of_places]}

@@ -190,8 +190,8 @@ def _sinks(**fixed: Any) -> Callable[[Budget], list[dict]]:
 
 def _buckets(budget: Budget) -> list[dict]:
     """One bucket, two, four, up to as many as hold the budget by themselves."""
-    most = max(1, round(budget.share * budget.buckets))
-    visited = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    fewest = max(1, round(budget.share * budget.buckets))
+    visited = [1 << power for power in range(fewest.bit_length()) if 1 << power <= fewest]
     return _grid(visited=visited, n_sink=budget.sinks[-2:])
 
 
@@ -205,7 +205,10 @@ def _hashes(**fixed: Any) -> Callable[[Budget], list[dict]]:
     """No layer is left dense; the tables meet the budget."""
 
     def grid(budget: Budget) -> list[dict]:
-        return [one | fixed for one in _grid(dense_every=[0], window=budget.parts, bits=[6, 8, 10], n_sink=[4])]
+        return [
+            grid_point | fixed
+            for grid_point in _grid(dense_every=[0], window=budget.parts, bits=[6, 8, 10], n_sink=[4])
+        ]
 
     return grid
 

@@ -132,20 +132,20 @@ class EqualBytes(Windows):
         """A prompt that was read, in a setting of its question. The question quotes it before the last tokens, which
         rules keep anyway."""
         prompt = torch.as_tensor(window)
-        asked = self.continuation // 3
-        begin = int(window.sum()) % max(1, self.length - asked - self.continuation - RECENT)
-        question, answer = prompt[begin : begin + asked], prompt[begin + asked :][: self.continuation]
-        known = question if setting == KNOWN else question[:0]
-        return Tried(Read(lm, torch.cat([prompt, known])), question[len(known) :], answer)
+        length = self.continuation // 3
+        begin = int(window.sum()) % max(1, self.length - length - self.continuation - RECENT)
+        question, answer = prompt[begin : begin + length], prompt[begin + length :][: self.continuation]
+        prefix = question if setting == KNOWN else question[:0]
+        return Tried(Read(lm, torch.cat([prompt, prefix])), question[len(prefix) :], answer)
 
     def sample(self, run: Setting, numbers: dict) -> dict:
         ids = torch.as_tensor(sample_windows(run.lm, min(self.length, 256), 1)[0])
         read = Read(run.lm, ids[: len(ids) // 2])
         values = {}
         for name in ("snapkv", "keydiff"):
-            kept = Scored(read, KINDS[name]()).within("int4", 0.2 * read.bytes_of(read.everything, FULL))
+            stays = Scored(read, KINDS[name]()).within("int4", 0.2 * read.bytes_of(read.everything, FULL))
             with read.following():
-                values[name] = float(read.losses(kept, "int4", ids[:0], ids[len(ids) // 2 :]).mean())
+                values[name] = float(read.losses(stays, "int4", ids[:0], ids[len(ids) // 2 :]).mean())
         return values
 
     def part(self, run: Setting, numbers: dict) -> dict:
@@ -153,8 +153,8 @@ class EqualBytes(Windows):
         windows, places = self.prompts(run, domains(self.corpus, self.rows, run.context))
         read = [{UNKNOWN: self.tried(run.lm, window, UNKNOWN).stored()} for window in windows]
         rows = rows_of(read, (UNKNOWN,), np.array(places), self.length)
-        kept = ("setting", "title", "held", "against_dense", "worst")
-        return {"rows": [{key: row[key] for key in kept} for row in rows], "protocol": {"text": ids_hash(windows)}}
+        columns = ("setting", "title", "held", "against_dense", "worst")
+        return {"rows": [{key: row[key] for key in columns} for row in rows], "protocol": {"text": ids_hash(windows)}}
 
     @staticmethod
     def shown(numbers: dict) -> dict:
@@ -253,7 +253,7 @@ class Tried:
         """What drops nothing and reads less: the prompt is read densely, and of what follows every query chooses."""
         lm, found = self.read.lm, {}
         ids, cut = torch.cat([self.read.ids, self.question, self.answer]), len(self.read.ids)
-        held = self.read.bytes_of(self.read.everything, FULL) / cut
+        bytes_held = self.read.bytes_of(self.read.everything, FULL) / cut
         for name, settings in READING.items():
             for budget in BUDGETS:
                 method = METHODS[name](**settings | {str(METHODS[name].budgeted): budget})
@@ -262,39 +262,39 @@ class Tried:
                     logits = lm.lm(ids[None, :-1], use_cache=False).logits[0, -len(self.answer) :].float()
                 losses = F.cross_entropy(logits, self.answer, reduction="none").double().numpy()
                 bounds = 1 / vars(method)["page"] if name == "quest" else 0.0
-                measured = self.told(losses) | {"held": held * (1 + bounds), "read": held * counter.share}
+                measured = self.told(losses) | {"held": bytes_held * (1 + bounds), "read": bytes_held * counter.share}
                 found[f"- {name}:{budget} {FULL}"] = measured
         return found
 
     def arms(self, fitted: Fitted) -> dict[str, dict]:
         """`level name packing` -> what is measured."""
-        found = self.stored()
+        arms_of = self.stored()
         for name in (*RULES, RANDOM, NEWEST):
             scored = Scored(self.read, fitted.rule(name, int(self.read.ids.sum())))
             with self.read.following():
                 for level, packings in LEVELS.items():
                     for packing in packings:
-                        kept = scored.within(packing, self.target(level))
-                        found[f"{level} {name} {packing}"] = self.measured(kept, packing)
+                        stays = scored.within(packing, self.target(level))
+                        arms_of[f"{level} {name} {packing}"] = self.measured(stays, packing)
         for level, packings in LEVELS.items():
             for packing in packings:
                 count = max(2, self.read.even(packing, self.target(level)))
                 shorter = Read(self.read.lm, self.read.ids[-count:])
                 with shorter.following():
-                    found[f"{level} {SHORTER} {packing}"] = self.measured(shorter.everything, packing, shorter)
-        return found
+                    arms_of[f"{level} {SHORTER} {packing}"] = self.measured(shorter.everything, packing, shorter)
+        return arms_of
 
     def ladder(self, fitted: Fitted, count: int) -> dict[str, dict]:
         """`rule|rung` -> what is measured where every head holds `count` keys."""
-        found: dict[str, dict] = {}
+        measured_on: dict[str, dict] = {}
         for name in LADDER:
             rule = fitted.rule(name, 0)
             scored = Scored(self.read, rule)
-            kept = scored.at(1 - (count + 0.5) / len(self.read.ids))
-            on = {rung: on_rung(name, rung, self.read, rule, scored, kept) for rung in RUNGS}
+            stays_scored = scored.at(1 - (count + 0.5) / len(self.read.ids))
+            on = {rung: on_rung(name, rung, self.read, rule, scored, stays_scored) for rung in RUNGS}
             with self.read.following():
-                found |= {f"{name}|{rung}": self.measured(stays, FULL) for rung, stays in on.items() if stays}
-        return found
+                measured_on |= {f"{name}|{rung}": self.measured(stays, FULL) for rung, stays in on.items() if stays}
+        return measured_on
 
 
 equal_bytes = Runnable(EqualBytes)

@@ -212,20 +212,20 @@ class Cell:
             passes.append(Pass(self.run.lm, method, self.ids))
         for until in range(1, len(self.ids) + 1 if reached else 0):
             self.tell(f"window {until} of {len(self.ids)}")
-            for one in passes:
-                one.upto(until)
-        reads = [one.reads() for one in passes]
-        counted = {name: float(np.mean([getattr(one, name) for one in reads])) for name in READS}
+            for reading in passes:
+                reading.upto(until)
+        reads = [reading.reads() for reading in passes]
+        counted = {name: float(np.mean([getattr(reading, name) for reading in reads])) for name in READS}
         row: Row = {"domain": self.domain, "context": self.ids.shape[1], "share": budget.share, "target": budget.target}
         row |= {"method": entry.method, "label": entry.label, "field": entry.field, "value": value}
         row |= {"settings": settings, "searched": len(entry.free(budget))}
         row |= self.states.told(entry.method, entry.variant == "random groups")
-        row |= {"said": ", ".join(f"{name} {one}" for name, one in settings.items() if one != NO_CAP)}
+        row |= {"said": ", ".join(f"{name} {reading}" for name, reading in settings.items() if reading != NO_CAP)}
         row |= {"seeds": len(passes), **counted, "off": counted["attended"] / budget.target - 1, "reached": reached}
         row |= {"tokens": int(self.ids.size) if reached else self.ids.shape[1]}
         if not reached:
             return row | dict.fromkeys((*QUALITY, "units", "unit"))
-        losses = np.mean([one.losses for one in passes], axis=0)
+        losses = np.mean([reading.losses for reading in passes], axis=0)
         change = perplexity_change(losses, self.dense, self.documents)
         levels = [float(np.exp(part.astype(float).mean())) for part in (losses, self.dense)]
         row |= dict(zip(QUALITY, (*levels, change.change, change.low, change.high), strict=True))

@@ -107,13 +107,13 @@ class Read:
 
     def losses(self, kept: Kept, storage: str, asked: Tensor, answer: Tensor) -> np.ndarray:
         """Nats of every token of an answer [n] behind a question [m], read through what is kept."""
-        held = CompactCache(self.lm.lm.config)
-        for layer, prompt, stays in zip(held.layers, self.states.prompts, kept, strict=True):
+        cache = CompactCache(self.lm.lm.config)
+        for layer, prompt, stays in zip(cache.layers, self.states.prompts, kept, strict=True):
             assert isinstance(layer, CompactLayer), "every layer keeps the whole past"
             layer.lazy_initialization(prompt.key, prompt.value)
             layer.compact(stays, STORAGES.get(storage))
         following = torch.cat([asked, answer])
-        logits = self.lm.lm(following[None, :-1], **as_past(self.lm.lm, held), use_cache=True).logits
+        logits = self.lm.lm(following[None, :-1], **as_past(self.lm.lm, cache), use_cache=True).logits
         logits = torch.cat([self.first, logits], 1)[0].float()
         return F.cross_entropy(logits, following, reduction="none")[len(asked) :].double().numpy()
 
@@ -128,10 +128,10 @@ class Scored:
         if before is not None:
             with apply(read.lm, _States()):
                 before(read.lm.lm, read.ids[None], None)
-        here = torch.ones(1, len(read.ids), dtype=torch.bool)
+        everywhere = torch.ones(1, len(read.ids), dtype=torch.bool)
         self.prompts = []
         for layer, (hidden, prompt) in enumerate(zip(read.states.hidden, read.states.prompts, strict=True)):
-            self.prompts.append(replace(prompt, of_tokens=rule.token_features(layer, hidden, here)))
+            self.prompts.append(replace(prompt, of_tokens=rule.token_features(layer, hidden, everywhere)))
         self.scores = self._scores()
 
     @torch.no_grad()
@@ -148,12 +148,12 @@ class Scored:
     def within(self, storage: str, target: float) -> Kept:
         """What stays where no more than `target` bytes are held, as near to them as the rule comes."""
         length = len(self.read.ids)
-        kept = self.at(min(0.99, max(0.0, 1 - (self.read.even(storage, target) + 0.5) / length)))
+        stays = self.at(min(0.99, max(0.0, 1 - (self.read.even(storage, target) + 0.5) / length)))
         low, high = 0.0, 0.99
         for _ in range(HALVINGS):
-            if (1 - NEAR) * target <= self.read.bytes_of(kept, storage) <= target:
+            if (1 - NEAR) * target <= self.read.bytes_of(stays, storage) <= target:
                 break
             middle = (low + high) / 2
-            kept = self.at(middle)
-            low, high = (middle, high) if self.read.bytes_of(kept, storage) > target else (low, middle)
-        return kept if self.read.bytes_of(kept, storage) <= target else self.at(high)
+            stays = self.at(middle)
+            low, high = (middle, high) if self.read.bytes_of(stays, storage) > target else (low, middle)
+        return stays if self.read.bytes_of(stays, storage) <= target else self.at(high)

@@ -94,9 +94,9 @@ def tokenizer() -> Tokenizer:
     """Every token a word: `n7` the name 7, `3` a digit, `s3` a sum."""
     digits = [f"{kind}{digit}" for kind in ("", "s") for digit in range(MODULUS)]
     words = [*MARKS, *digits, *(f"n{name}" for name in range(NAMES))]
-    made = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token=MARKS[END]))
-    made.pre_tokenizer = WhitespaceSplit()
-    return made
+    words_of = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token=MARKS[END]))
+    words_of.pre_tokenizer = WhitespaceSplit()
+    return words_of
 
 
 def train(
@@ -123,8 +123,8 @@ def train(
 def _losses(model: PreTrainedModel, drawn: Ledgers) -> tuple[torch.Tensor, torch.Tensor]:
     """Nats of the tokens of traces [n, t], and whether each is the likeliest."""
     ids = torch.from_numpy(drawn.ids)
-    said = next_tokens(model, ids[:, :-1])
-    nats = said.losses(model, ids[:, 1:])[:, drawn.prompt - 1 :]
+    predicted = next_tokens(model, ids[:, :-1])
+    nats = predicted.losses(model, ids[:, 1:])[:, drawn.prompt - 1 :]
     return nats, nats.detach() < np.log(2)
 
 
@@ -141,16 +141,16 @@ def _step(
         opt.zero_grad(set_to_none=True)
     rng = np.random.default_rng([recipe.seed, step])
     names = int(np.exp(rng.uniform(np.log(FEWEST), np.log(MOST + 1))))
-    one = ledgers(1, names, rng).ids.size
-    nats, sure = _losses(model, ledgers(max(1, recipe.tokens_per_step // one), names, rng))
+    tokens_each = ledgers(1, names, rng).ids.size
+    nats, sure = _losses(model, ledgers(max(1, recipe.tokens_per_step // tokens_each), names, rng))
     nats.mean().backward()
     torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0)
     for opt in opts:
         opt.step()
     laps = nats.unflatten(1, (LAPS, -1))[..., :-1]
     parts = {"names": laps[..., ::3], "digits": laps[..., 1::3], "sums": laps[..., 2::3]}
-    found: dict[str, float | None] = {name: float(part.detach().mean()) for name, part in parts.items()}
-    return {"loss": float(nats.detach().mean()), "sure": float(sure.float().mean())} | found
+    losses: dict[str, float | None] = {name: float(part.detach().mean()) for name, part in parts.items()}
+    return {"loss": float(nats.detach().mean()), "sure": float(sure.float().mean())} | losses
 
 
 @torch.no_grad()
@@ -173,8 +173,8 @@ def export(model: PreTrainedModel, recipe: Recipe, work: Path, output: Path) -> 
     with folder_whole(output) as place:
         model.bfloat16().save_pretrained(place)
         end = MARKS[END]
-        whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer(), bos_token=end, eos_token=end, unk_token=end)
-        whole.save_pretrained(place)
+        exported = PreTrainedTokenizerFast(tokenizer_object=tokenizer(), bos_token=end, eos_token=end, unk_token=end)
+        exported.save_pretrained(place)
         about = {"recipe": asdict(recipe), "told": TOLD, "last": read_log(work)[-1]}
         write_text(place / "training.json", json.dumps(about, indent=1) + "\n")
 

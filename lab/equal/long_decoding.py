@@ -91,30 +91,35 @@ class LongDecoding(Seeds):
         return self.budgets or [prompt * times for times in (1, 2, 3, 4, 5)]
 
     def measure(self, run: Setting) -> dict:
-        asked = Asked(run, self)
-        arms = list(asked.arms())
+        questions = Asked(run, self)
+        arms = list(questions.arms())
         answers: dict[tuple, list[dict]] = {}
         for place, key in enumerate(arms):
             for seed in self.every_seed:
                 done = (place + (seed - self.seed) / self.seeds) / len(arms)
                 run.context.progress(done, " ".join(map(str, key)) + f", seed {seed}")
-                answers.setdefault(key, []).append(asked.answers(key, seed))
-        rows = rows_of(answers, asked.expected)
-        of = asked.ledgers(self.seed)
-        ids = np.concatenate([asked.ledgers(seed).ids for seed in self.every_seed])
+                answers.setdefault(key, []).append(questions.answers(key, seed))
+        rows = rows_of(answers, questions.expected)
+        of = questions.ledgers(self.seed)
+        ids = np.concatenate([questions.ledgers(seed).ids for seed in self.every_seed])
         about = {"text": ids_hash(ids), "tokens": int(ids.size), "window": ids.shape[1], "prefix": of.prompt}
-        about |= {"unit": "ledgers", "units": len(ids), "companion": asked.lm.revision, "kernel": "compacted KV cache"}
+        about |= {
+            "unit": "ledgers",
+            "units": len(ids),
+            "companion": questions.lm.revision,
+            "kernel": "compacted KV cache",
+        }
         return {"rows": rows, "protocol": about}
 
     def sample(self, run: Setting, numbers: dict) -> dict:
-        asked = Asked(run, self)
+        questions = Asked(run, self)
         key = ("snapkv", COUNTED, self.every_budget[0])
-        return {"snapkv": asked.write(asked.method(*key), ledgers(1, 8, np.random.default_rng(0)))["right"][0]}
+        return {"snapkv": questions.write(questions.method(*key), ledgers(1, 8, np.random.default_rng(0)))["right"][0]}
 
     def part(self, run: Setting, numbers: dict) -> dict:
-        asked = Asked(run, self)
-        answers = {(DENSE, "", 0): [asked.answers((DENSE, "", 0), seed) for seed in self.every_seed]}
-        return {"rows": rows_of(answers, asked.expected)}
+        questions = Asked(run, self)
+        answers = {(DENSE, "", 0): [questions.answers((DENSE, "", 0), seed) for seed in self.every_seed]}
+        return {"rows": rows_of(answers, questions.expected)}
 
     @staticmethod
     def shown(numbers: dict) -> dict:
@@ -126,8 +131,8 @@ class LongDecoding(Seeds):
             falls: dict[int, list[str]] = {}
             for title in distinct(of_setting, "title"):
                 falls.setdefault(collapse(of_setting, title, dense), []).append(title)
-            told = [f"{budget:,} keys and fewer with {', '.join(falls[budget])}" for budget in sorted(falls)[::-1]]
-            parts.append(f"Where {SETTINGS[setting]}, less than half of that is right at {'; '.join(told)}.")
+            clauses = [f"{budget:,} keys and fewer with {', '.join(falls[budget])}" for budget in sorted(falls)[::-1]]
+            parts.append(f"Where {SETTINGS[setting]}, less than half of that is right at {'; '.join(clauses)}.")
         keys = round(dense["keys"])
         lead = f"Dense attention ends {dense['ends']:.0%} of the ledgers right, with {keys} keys of a head in the end. "
         charts = []
@@ -154,14 +159,16 @@ def collapse(rows: list[Row], title: str, dense: Row) -> int:
 def rows_of(answers: dict[tuple, list[dict]], expected: int) -> list[Row]:
     """A row for every arm: shares of ledgers over all seeds with their intervals, and those of the seeds."""
     rows: list[Row] = []
-    dense = np.concatenate([one["ends"] for one in answers[DENSE, "", 0]])
+    dense = np.concatenate([part_of["ends"] for part_of in answers[DENSE, "", 0]])
     for (name, setting, budget), seeds in answers.items():
-        ends, right = (np.concatenate([one[part] for one in seeds]) for part in ("ends", "right"))
+        ends, right = (np.concatenate([part_of[part] for part_of in seeds]) for part in ("ends", "right"))
         row: Row = {"method": name, "title": _made(name).title, "setting": setting, "budget": budget}
-        row |= edges("ends", share(ends)) | lowest_highest("ends", [float(np.mean(one["ends"])) for one in seeds])
+        row |= edges("ends", share(ends)) | lowest_highest(
+            "ends", [float(np.mean(part_of["ends"])) for part_of in seeds]
+        )
         row |= edges("right", share(right))
         for part in ("tokens", "keys", "held_kib", "read_mib"):
-            row[part] = float(np.mean([one[part] for one in seeds]))
+            row[part] = float(np.mean([part_of[part] for part_of in seeds]))
         row["length"] = row["tokens"] / expected
         rows.append(row | compared("against_dense", share_difference(ends, dense)))
     return holm_corrected(rows, "against_dense")
@@ -203,9 +210,9 @@ class Asked:
         """Dense first, then every rule and null at every budget, and at the two least beside the whole prompt."""
         yield DENSE, "", 0
         wanted = self.sizes.rows.split(",") if self.sizes.rows else (*RULES, RANDOM, NEWEST)
-        for setting, most in ((COUNTED, None), (PROTECTED, BESIDE)):
+        for setting, beside in ((COUNTED, None), (PROTECTED, BESIDE)):
             for name in wanted:
-                yield from ((name, setting, budget) for budget in self.sizes.every_budget[:most])
+                yield from ((name, setting, budget) for budget in self.sizes.every_budget[:beside])
 
     def method(self, name: str, setting: str, budget: int) -> Method:
         """The rule of an arm."""
@@ -234,26 +241,26 @@ class Asked:
             cache = method.cache(lm.lm) or GrowingCache(lm.lm.config)
             tokens = [next_token(lm.lm, prompt, cache)]
             ended = tokens[-1][:, 0] == END
-            most, read, lengths = cache_bytes(cache)[0], np.zeros(count), np.ones(count)
+            peak, read, lengths = cache_bytes(cache)[0], np.zeros(count), np.ones(count)
             while not ended.all() and len(tokens) < PATIENCE * trace.shape[1]:
                 read += cache_bytes(cache)[1] / count * ~ended.numpy()
                 lengths += ~ended.numpy()
                 tokens.append(next_token(lm.lm, tokens[-1], cache))
                 ended |= tokens[-1][:, 0] == END
-                most = max(most, cache_bytes(cache)[0])
+                peak = max(peak, cache_bytes(cache)[0])
             keys = keys_held(cache)
         written = torch.cat(tokens, 1).numpy()
         last = [row[max(0, int((row == END).argmax()) - 1)] for row in written]
         short = max(0, trace.shape[1] - written.shape[1])
         written = np.pad(written, ((0, 0), (0, short)), constant_values=-1)[:, : trace.shape[1]]
-        same = written == trace
-        before = np.where(same.all(1), trace.shape[1], (~same).argmax(1))
+        as_dense = written == trace
+        before = np.where(as_dense.all(1), trace.shape[1], (~as_dense).argmax(1))
         return {
             "ends": (np.array(last) == trace[:, -2]).astype(float).tolist(),
             "right": (before / trace.shape[1]).tolist(),
             "tokens": float(lengths.mean()),
             "keys": keys,
-            "held_kib": most / count / 1024,
+            "held_kib": peak / count / 1024,
             "read_mib": float(read.mean()) / 2**20,
         }
 

@@ -50,16 +50,16 @@ class Transfer(Windows):
         check_range("The length of the continuation", self.continuation, 2, self.length - 8)
 
     def measure(self, run: Setting) -> dict:
-        asked, rows, documents, read = Asked(run, self), [], [], []
-        for place, name in enumerate(asked.texts):
-            run.context.progress(place / len(asked.texts), name)
-            rows += asked.rows(name)
-            windows, of_windows = asked.windows(name)
+        questions, rows, documents, read = Asked(run, self), [], [], []
+        for place, name in enumerate(questions.texts):
+            run.context.progress(place / len(questions.texts), name)
+            rows += questions.rows(name)
+            windows, of_windows = questions.windows(name)
             read.append(windows)
             documents.append(1000 * place + of_windows)
         about: Row = {"prefix": self.length - self.continuation, "continuation": self.continuation}
         windows = np.concatenate(read)
-        about |= {"calibrated_on": asked.hash, "kernel": "compacted KV cache"}
+        about |= {"calibrated_on": questions.hash, "kernel": "compacted KV cache"}
         return {"rows": rows, "protocol": run.about(windows, np.concatenate(documents), **about)}
 
     def sample(self, run: Setting, numbers: dict) -> dict:
@@ -67,24 +67,24 @@ class Transfer(Windows):
         fitted = METHODS["triattention"]().fit(run.lm, ids[:1])
         read = Read(run.lm, ids[1, : self.length // 2])
         with read.following():
-            kept = Scored(read, fitted).at(self.ratio)  # type: ignore[arg-type]
-            losses = read.losses(kept, FULL, ids[1, :0], ids[1, self.length // 2 :])
+            stays = Scored(read, fitted).at(self.ratio)  # type: ignore[arg-type]
+            losses = read.losses(stays, FULL, ids[1, :0], ids[1, self.length // 2 :])
         return {"triattention": float(losses.mean())}
 
     def part(self, run: Setting, numbers: dict) -> dict:
         """The first domain under TriAttention, as its own calibration and all others read it."""
-        asked = Asked(run, self, FITTED[:1])
-        return {"rows": asked.rows(next(iter(asked.texts)))[:-1]}
+        questions = Asked(run, self, FITTED[:1])
+        return {"rows": questions.rows(next(iter(questions.texts)))[:-1]}
 
     @staticmethod
     def shown(numbers: dict) -> dict:
         rows = numbers["rows"]
         own = [row for row in rows if row["calibrated"] == row["read"]]
         other = [row for row in rows if row["calibrated"] not in (row["read"], NOTHING)]
-        kept = [row["agreement"] for row in other]
+        agreements = [row["agreement"] for row in other]
         sentence = (
-            f"A calibration on another domain keeps {min(kept):.0%} to {max(kept):.0%} of the keys that the domain's "
-            f"own would keep. {counted(other, 'such losses', {'against_own': 'by its own'})} "
+            f"A calibration on another domain keeps {min(agreements):.0%} to {max(agreements):.0%} of the keys that "
+            f"the domain's own would keep. {counted(other, 'such losses', {'against_own': 'by its own'})} "
             f"{counted(own, 'losses with the own', {'against_newest': 'with the first keys and the newest'})}"
         )
         charts = []
@@ -120,11 +120,11 @@ class Asked:
     def texts(self) -> dict[str, tuple[list[str], list[str]]]:
         """Domain -> (calibrating documents, those that are read). Where fewer are held out than windows are read, as
         many of the others as are missing, at most half of them, do not calibrate and are read too."""
-        found, few = {}, self.sizes.windows
+        by_domain, few = {}, self.sizes.windows
         for name, (train, held_out) in domains(self.sizes.corpus, None, self.run.context).items():
             aside = len(train) - min(max(0, few - len(held_out)), len(train) // 2)
-            found[name] = train[:aside], [*held_out, *train[aside:]]
-        return found | {LISTS: (lists(self.run.lm, self.sizes, 0), lists(self.run.lm, self.sizes, 1))}
+            by_domain[name] = train[:aside], [*held_out, *train[aside:]]
+        return by_domain | {LISTS: (lists(self.run.lm, self.sizes, 0), lists(self.run.lm, self.sizes, 1))}
 
     def windows(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The windows of a domain that are read, and their documents."""
@@ -147,11 +147,13 @@ class Asked:
     def fitted(self) -> dict[str, Evicting]:
         """`method domain` -> the method as the domain calibrates it."""
         lm, ratio = self.run.lm, self.sizes.ratio
-        made = {}
+        methods_of = {}
         for method in self.methods:
             for name, windows in self.calibrating.items():
-                made[f"{method} {name}"] = KINDS[method].method(lm, KINDS[method].fit(lm, windows, ratio), ratio, SHARE)
-        return made
+                methods_of[f"{method} {name}"] = KINDS[method].method(
+                    lm, KINDS[method].fit(lm, windows, ratio), ratio, SHARE
+                )
+        return methods_of
 
     def window(self, window: np.ndarray) -> dict:
         """Of a window: its `losses` behind the prompt, nats per token, under every method as every domain calibrates
@@ -159,17 +161,19 @@ class Asked:
 
         def make() -> dict:
             ids = torch.as_tensor(window)
-            at = self.sizes.length - self.sizes.continuation
-            read = Read(self.run.lm, ids[:at])
+            cut = self.sizes.length - self.sizes.continuation
+            read = Read(self.run.lm, ids[:cut])
             kept = {DENSE: read.everything, NEWEST: Scored(read, Newest()).at(self.sizes.ratio)}
             kept |= {key: Scored(read, method).at(self.sizes.ratio) for key, method in self.fitted.items()}
             with read.following():
-                losses = {key: float(read.losses(stays, FULL, ids[:0], ids[at:]).mean()) for key, stays in kept.items()}
+                losses = {
+                    key: float(read.losses(stays, FULL, ids[:0], ids[cut:]).mean()) for key, stays in kept.items()
+                }
             shared = {}
             for method in self.methods:
-                for one, other in product(self.texts, repeat=2):
-                    both = zip(kept[f"{method} {one}"], kept[f"{method} {other}"], strict=True)
-                    shared[f"{method} {one} {other}"] = sum(int((a & b).sum()) for a, b in both)
+                for first, second in product(self.texts, repeat=2):
+                    both = zip(kept[f"{method} {first}"], kept[f"{method} {second}"], strict=True)
+                    shared[f"{method} {first} {second}"] = sum(int((a & b).sum()) for a, b in both)
             return {"losses": losses, "kept": shared}
 
         decides = [self.sizes.continuation, self.sizes.ratio, self.hash]
@@ -179,16 +183,18 @@ class Asked:
         """Of a domain that is read: for every method one for each domain that calibrates, its own first; and the null,
         which keeps as many keys, the first four and the newest."""
         read, documents = [self.window(window) for window in self.windows(name)[0]], self.windows(name)[1]
-        losses = {key: np.array([one["losses"][key] for one in read]) for key in read[0]["losses"]}
+        losses = {key: np.array([document["losses"][key] for document in read]) for key in read[0]["losses"]}
         rows: list[Row] = []
         for method in self.methods:
             for calibrated in [name, *(other for other in self.texts if other != name)]:
-                key, own = f"{method} {calibrated}", f"{method} {name}"
+                key, own_key = f"{method} {calibrated}", f"{method} {name}"
                 row: Row = {"method": method, "title": METHODS[method].title, "calibrated": calibrated, "read": name}
-                both, stay = (sum(one["kept"][f"{own} {other}"] for one in read) for other in (calibrated, name))
+                both, stay = (
+                    sum(document["kept"][f"{own_key} {other}"] for document in read) for other in (calibrated, name)
+                )
                 row["agreement"] = both / stay
                 row |= difference("against_dense", losses[key], losses[DENSE], documents)
-                against, control = ("newest", NEWEST) if key == own else ("own", own)
+                against, control = ("newest", NEWEST) if key == own_key else ("own", own_key)
                 rows.append(row | difference(f"against_{against}", losses[key], losses[control], documents))
         row = {"method": NEWEST, "title": Newest.title, "calibrated": NOTHING, "read": name, "agreement": None}
         return [*rows, row | difference("against_dense", losses[NEWEST], losses[DENSE], documents)]

@@ -112,8 +112,8 @@ def facts(writer: Writer) -> None:
     asks = [FACTS[0] if tell == FACTS[-1] else tell]
     if rng.random() < 0.4:
         asks.append(QUESTIONS[rng.integers(len(QUESTIONS))])
-    told, *asked = (text.replace("{what}", noun) for text in (tell, *asks))
-    lookups(writer, told, asked, rng.choice(KEYS), rng.choice(STYLES))
+    statement, *questions = (text.replace("{what}", noun) for text in (tell, *asks))
+    lookups(writer, statement, questions, rng.choice(KEYS), rng.choice(STYLES))
 
 
 def pairs(writer: Writer) -> None:

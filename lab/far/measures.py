@@ -108,11 +108,11 @@ def targets(numbers: dict) -> str:
         title = f"{TASKS[name].title} at 1,024 tokens, of {task['items']} questions"
         window = f"{score.low:.0%} to {score.high:.0%}; with a window of 128: {task['window']:.0%}"
         wanted, reached = "-", ""
-        if (least := ANSWERED.get(name)) is not None:
+        if (fewest := ANSWERED.get(name)) is not None:
             assert score.low is not None and score.high is not None, "a share of questions has an interval"
-            wanted = f"at least {least:.0%}"
+            wanted = f"at least {fewest:.0%}"
             # A target inside the interval is neither reached nor missed.
-            reached = UNSURE if score.low < least <= score.high else _reached(task["dense"] >= least)
+            reached = UNSURE if score.low < fewest <= score.high else _reached(task["dense"] >= fewest)
         rows.append((title, wanted, f"{task['dense']:.0%} ({window})", reached))
     rows += [
         ("perplexity with a window of 64, on the mixture", "at least 6% worse", f"{cost:+.1%}", _reached(cost >= 0.06)),

@@ -97,12 +97,12 @@ class Source:
         place = int(rng.integers(len(ids)))
         n = int(np.searchsorted(begins, place, "right"))
         first, last = (int(begins[n - 1]) + 1, int(begins[n])) if 0 < n < len(begins) else (0, int(begins[0]))
-        text, at = ids[first:last].astype(np.int64), max(0, place - first)
+        text, place_in = ids[first:last].astype(np.int64), max(0, place - first)
 
         def more(count: int) -> np.ndarray:
-            nonlocal at
-            passage = text[(at + np.arange(count)) % len(text)]
-            at = (at + count) % len(text)
+            nonlocal place_in
+            passage = text[(place_in + np.arange(count)) % len(text)]
+            place_in = (place_in + count) % len(text)
             return passage
 
         return more

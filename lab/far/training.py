@@ -82,9 +82,9 @@ class Rows:
         for row in rows:
             if recall[row] or repeats[row]:
                 kind, own = "repeats" if repeats[row] else None, dict(self.recipe.kinds)
-                made = document(self.source, self.recipe.seed, row + 1_000_000 * phase, length + 1, kind, own)
-                ids.append(made.ids)
-                answer.append(made.answer)
+                sample = document(self.source, self.recipe.seed, row + 1_000_000 * phase, length + 1, kind, own)
+                ids.append(sample.ids)
+                answer.append(sample.answer)
             else:
                 ids.append(self.natural(list(self.shares)[domain[row]], length, int(number[row])))
                 answer.append(np.zeros(length + 1, bool))
@@ -96,8 +96,8 @@ class Rows:
         epoch = 0
         while number >= len(starts := self.epoch(domain, length, epoch)):
             number, epoch = number - len(starts), epoch + 1
-        at = starts[number]
-        return self.source.tokens[domain][at : at + length + 1].astype(np.int64)
+        start = starts[number]
+        return self.source.tokens[domain][start : start + length + 1].astype(np.int64)
 
 
 def log_weights(model: PreTrainedModel, hidden: torch.Tensor, layer: int, head: int) -> torch.Tensor:
@@ -127,10 +127,10 @@ def asked_loss(
     predict alike; the one of the literature is what people look for. Asked for during a few hundred steps, it stays.
     """
     parts = []
-    for asked in heads:
-        weights, rows = log_weights(model, hidden[asked.layer], asked.layer, asked.head), []
+    for head in heads:
+        weights, rows = log_weights(model, hidden[head.layer], head.layer, head.head), []
         for row, period in zip(weights, periods, strict=True):
-            back, first = (1, 1) if asked.reads == PREVIOUS else (period - 1, period)
+            back, first = (1, 1) if head.reads == PREVIOUS else (period - 1, period)
             rows.append(row.diagonal(-back)[first - back :])
         parts.append(-torch.cat(rows).mean())
     return torch.stack(parts).mean()
@@ -153,10 +153,10 @@ def weighted_loss(
     repeating = periods if asked and periods else {}
     extra: torch.Tensor | float = 0.0
     with quick(ids.device, products):
-        said = next_tokens(model, ids[:, :-1], output_hidden_states=bool(repeating))
-        nats = said.losses(model, ids[:, 1:])
+        predicted = next_tokens(model, ids[:, :-1], output_hidden_states=bool(repeating))
+        nats = predicted.losses(model, ids[:, 1:])
         if repeating:
-            hidden = tuple(states[list(repeating)] for states in said.body.hidden_states)
+            hidden = tuple(states[list(repeating)] for states in predicted.body.hidden_states)
             share = len(repeating) / len(ids)
             extra = asked * share * asked_loss(model, hidden, list(repeating.values()), heads)
     return (nats * weights).mean() + extra, nats.detach()

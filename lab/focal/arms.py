@@ -136,12 +136,12 @@ def trained_to(
 
 def read(lm: Model, model: Any, method: Method | None, windows: np.ndarray) -> tuple[list[float], list[float] | None]:
     """(nats per token of each window, mean temperature of each layer where it is learned) of a trained model."""
-    own, length = load_model(model.eval(), tokenizer=lm.tokenizer), windows.shape[1]
+    model_of, length = load_model(model.eval(), tokenizer=lm.tokenizer), windows.shape[1]
     if isinstance(method, FocalLearned):
-        losses, temperature = watched(own, method, windows.reshape(-1), length)
+        losses, temperature = watched(model_of, method, windows.reshape(-1), length)
     else:
-        with apply(own, method, kernels=True) if method else contextlib.nullcontext():
-            losses, temperature = perplexity(own, windows.reshape(-1), length).losses, None
+        with apply(model_of, method, kernels=True) if method else contextlib.nullcontext():
+            losses, temperature = perplexity(model_of, windows.reshape(-1), length).losses, None
     model.train()
     return [round(loss, 6) for loss in losses.astype(np.float64).mean(1).tolist()], temperature
 
@@ -172,7 +172,10 @@ class Pooled:
         """What was trained with the mean over the whole text, read with that over the tokens so far."""
         parts = []
         for part in self.parts:
-            parts.append(part | {"checkpoints": [at | {"means": at["prefix"]} for at in part["checkpoints"]]})
+            parts.append(
+                part
+                | {"checkpoints": [checkpoint | {"means": checkpoint["prefix"]} for checkpoint in part["checkpoints"]]}
+            )
         return replace(self, arm=replace(self.arm, name=f"{self.arm.name}, read with prefix means"), parts=parts)
 
     def tokens(self, at: int = -1) -> int:
@@ -240,8 +243,8 @@ class ArmTrainer(Trainer):
             stop = round(share * recipe.steps)
             model, method = trained_to(self.lm, arm, recipe, self.ids, folder, stop, report)
             means, temperature = read(self.lm, model, method, windows)
-            seen = (stop + self.steps * arm.further) * recipe.tokens_per_step
-            measured[f"{share:g}"] = {"tokens": seen, "means": means}
+            tokens = (stop + self.steps * arm.further) * recipe.tokens_per_step
+            measured[f"{share:g}"] = {"tokens": tokens, "means": means}
             if isinstance(method, FocalLearned) and arm.mean == "literal":
                 measured[f"{share:g}"]["prefix"] = read(self.lm, model, replace(method, mean="prefix"), windows)[0]
             write_json(folder / "measured.json", measured)

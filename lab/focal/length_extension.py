@@ -71,7 +71,7 @@ class LengthExtension(Seeds, Texts):
         trainer = Trainer.of(run, documents=run.texts[0], windows=ids, units=units, expected=expected, done=1)
         second = ids[:, lm.max_positions :]
         untrained = _losses(trainer, lm, second, None, "the second half alone", 0.0)
-        found, alone, curves = {}, {}, {}
+        losses_of, alone, curves = {}, {}, {}
         plans: dict[str, Extension] = {}
         for name, (way, trained, t) in self.ways.items():
             base, of_seed, near, logs = base_for(lm, way, FACTOR, BASE, length), [], [], []
@@ -80,8 +80,8 @@ class LengthExtension(Seeds, Texts):
                 if trained:
                     label = name if self.seeds == 1 else f"{name}, seed {seed}"
                     plan = Extension(length, base, self.steps, self.tokens_per_step, self.rate, seed=seed)
-                    kept = f"length-{way}-{seed}" + f"-t{t:g}" * (t != 1)
-                    place, report = run.folder / f"{kept}.safetensors", trainer.within(label, 0.9).progress
+                    checkpoint = f"length-{way}-{seed}" + f"-t{t:g}" * (t != 1)
+                    place, report = run.folder / f"{checkpoint}.safetensors", trainer.within(label, 0.9).progress
                     used, log = extend(lm, trainer.ids, plan, place, report, trainer.texts, focal(t))
                     plans.setdefault(name, plan)
                     logs.append(log)
@@ -89,14 +89,14 @@ class LengthExtension(Seeds, Texts):
                     near.append(_losses(trainer, used, second, base, f"{label}, the second half alone", part, t))
                 of_seed.append(_losses(trainer, used, ids, base, label, part, t))
                 trainer.done += 1
-            found[name], alone[name] = np.stack(of_seed), np.stack(near or [untrained])
+            losses_of[name], alone[name] = np.stack(of_seed), np.stack(near or [untrained])
             if trained:
                 curves[name] = np.mean(logs, axis=0).tolist()
         # What is left over at the end is dropped.
         width = (length - 1) // BINS
-        parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in found.items()}
+        parts = {name: x[..., : BINS * width].reshape(-1, BINS, width) for name, x in losses_of.items()}
         return {
-            "rows": _rows(found, alone, lm.max_positions, units),
+            "rows": _rows(losses_of, alone, lm.max_positions, units),
             "bins": {name: losses.mean((0, 2)).tolist() for name, losses in parts.items()},
             "curves": curves,
             "windows": len(ids),
@@ -137,8 +137,8 @@ def _losses(
 ) -> np.ndarray:
     """Nats per target token [windows, length - 1]."""
     losses = []
-    for at, window in enumerate(ids):
-        trainer.context.progress(part, f"{name}, window {at + 1} of {len(ids)}")
+    for number, window in enumerate(ids):
+        trainer.context.progress(part, f"{name}, window {number + 1} of {len(ids)}")
         losses.append(_read(lm, window, base, t))
     return np.stack(losses)
 
@@ -154,13 +154,15 @@ def _read(lm: Model, window: np.ndarray, base: float | None, t: float = 1.0) -> 
     return losses
 
 
-def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int, units: np.ndarray) -> list[dict]:
-    """Losses `found` [seeds, windows, length - 1]; `alone` of the second half by itself [seeds, windows, context - 1],
+def _rows(
+    losses_of: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: int, units: np.ndarray
+) -> list[dict]:
+    """`losses_of` a way [seeds, windows, length - 1]; `alone`, the second half by itself [seeds, windows, context - 1],
     which are of the same tokens as the long window's from `context` on. Early there it has almost nothing before it, so
     only its own second half is compared."""
-    base, half = found["own positions"][..., : context - 1].mean(-1), context // 2
+    base, half = losses_of["own positions"][..., : context - 1].mean(-1), context // 2
     rows = []
-    for name, losses in found.items():
+    for name, losses in losses_of.items():
         within, beyond = losses[..., : context - 1], losses[..., context:]
         last, near = beyond[..., half:].mean(-1), alone[name][..., half:].mean(-1)
         _, trained = WAYS[name.partition(SHARP)[0]]
@@ -172,15 +174,15 @@ def _rows(found: dict[str, np.ndarray], alone: dict[str, np.ndarray], context: i
 
 def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length: int) -> list[dict]:
     """Loss by position, and by step of the two trainings."""
-    firsts = [1 + (length - 1) // BINS * at for at in range(BINS)]
+    firsts = [1 + (length - 1) // BINS * place for place in range(BINS)]
     lines = [series(name, losses) for name, losses in bins.items()]
     steps = len(next(iter(curves.values())))
-    steps_shown = [round(at) for at in np.linspace(0, steps - 1, min(steps, 60))]
-    trained = [series(name, [losses[at] for at in steps_shown]) for name, losses in curves.items()]
+    steps_shown = [round(place) for place in np.linspace(0, steps - 1, min(steps, 60))]
+    trained = [series(name, [losses[place] for place in steps_shown]) for name, losses in curves.items()]
     loss = "nats per token"
     return [
         panel("Loss by position", "first", "first token of the bin", firsts, loss, lines),
-        panel("Loss while fine-tuning", "step", "step", [at + 1 for at in steps_shown], loss, trained),
+        panel("Loss while fine-tuning", "step", "step", [place + 1 for place in steps_shown], loss, trained),
     ]
 
 

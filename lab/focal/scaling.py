@@ -45,9 +45,9 @@ class FocalScaling(ArmStudy):
             row["context"] = row["context"] or self.length
             pooled[_place(row)] = of_arm
             named[replace(arm, name=f"{arm.name}, width {arm.width}, context {row['context']}")] = of_arm
-            for at, share in enumerate(SHARES):
+            for number, share in enumerate(SHARES):
                 point = {name: row[name] for name in ("arm", "width", "context")} | {"share": share}
-                points.append(point | {"tokens": of_arm.tokens(at), "loss": float(of_arm.means(at).mean())})
+                points.append(point | {"tokens": of_arm.tokens(number), "loss": float(of_arm.means(number).mean())})
         of_length = [row for row in table if row["context"] == self.length]
         sharp = [row for row in of_length if row["arm"] != "dense" and rows.against(row)]
         dense = [row for row in of_length if row["arm"] == "dense"]
@@ -83,11 +83,11 @@ def _place(row: Row) -> tuple[str, int, int]:
 
 def _panels(table: list[Row], points: list[Row], length: int) -> list[dict]:
     """Figures 2, 3 and 4: loss by parameters, by tokens at the middle width, and against dense by context."""
-    at, charts, loss = {_place(row): row for row in table}, [], "nats per token"
+    by_place, charts, loss = {_place(row): row for row in table}, [], "nats per token"
     widths, contexts = (sorted(distinct(table, name)) for name in ("width", "context"))
     if len(widths) > 1:
-        sizes = [at["dense", width, length]["parameters"] for width in widths]
-        lines = [series(way, [at[way, width, length]["loss"] for width in widths]) for way in WAYS]
+        sizes = [by_place["dense", width, length]["parameters"] for width in widths]
+        lines = [series(way, [by_place[way, width, length]["loss"] for width in widths]) for way in WAYS]
         charts.append(panel("By size (figure 2)", "parameters", "parameters", sizes, loss, lines))
     by_way = {way: [row for row in points if _place(row) == (way, WIDTH, length)] for way in WAYS}
     counts = [row["tokens"] for row in by_way["dense"]]
@@ -95,8 +95,8 @@ def _panels(table: list[Row], points: list[Row], length: int) -> list[dict]:
     charts.append(panel("By tokens (figure 3)", "tokens", "training tokens", counts, loss, lines))
     for name, title, x in (("width", "by width", widths), ("context", "by context (figure 4)", contexts)):
         if len(x) > 1:
-            places = [(one, length) if name == "width" else (WIDTH, one) for one in x]
-            named = {way: [at.get((way, *place)) for place in places] for way in WAYS if way != "dense"}
+            places = [(size, length) if name == "width" else (WIDTH, size) for size in x]
+            named = {way: [by_place.get((way, *place)) for place in places] for way in WAYS if way != "dense"}
             charts.append(rows.compared_panel(f"Against dense, {title}", name, name, x, named))
     return charts
 
@@ -127,7 +127,10 @@ def tokens(row: Row, trained: Pooled, dense: Pooled) -> Row:
     """After how many tokens a model with a temperature is where dense training ends. `arm width tokens matched saved
     verdict`."""
     places = range(len(trained.parts[0]["checkpoints"]))
-    counts, losses = [trained.tokens(at) for at in places], [float(trained.means(at).mean()) for at in places]
+    counts, losses = (
+        [trained.tokens(checkpoint) for checkpoint in places],
+        [float(trained.means(checkpoint).mean()) for checkpoint in places],
+    )
     match = reached(counts, losses, float(dense.means().mean()))
     return _matched(row, "tokens", match, match and match / row["tokens"])
 

@@ -84,7 +84,7 @@ class Temperatures(Windows):
         (name, (ids, documents)), *_ = parts.items()
         row, _ = Curve(run.lm, ids, lambda _: None, documents).row(t=0.4)
         edges = {f"difference_{edge}": row.pop(edge) for edge in ("low", "high")}
-        tokens = np.concatenate([one.ravel() for one, _ in parts.values()])
+        tokens = np.concatenate([windows.ravel() for windows, _ in parts.values()])
         return {
             "rows": [{"domain": name, "layer": None, "t": 0.4} | row | edges],
             "protocol": {"text": ids_hash(tokens)},

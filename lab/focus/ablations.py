@@ -108,9 +108,9 @@ class Ablations(Training):
         by groups, window and seed."""
         length, first, second, routers = self.length, Reads(trainer.units), Reads(trainer.units), {}
         for seed in self.seeds_of(plan):
-            one = replace(plan, seed=seed)
-            router = routers[seed] = trainer.router(self.named(f"{label}, phase 1", one), one)
-            arms = named_arms(router, plan.window) | {"random": chance_arms(router, one)}
+            plan_of_seed = replace(plan, seed=seed)
+            router = routers[seed] = trainer.router(self.named(f"{label}, phase 1", plan_of_seed), plan_of_seed)
+            arms = named_arms(router, plan.window) | {"random": chance_arms(router, plan_of_seed)}
             # Its own groups, dealt to the tokens by chance.
             draws, reads = range(DRAWS * seed, DRAWS * (seed + 1)), {"window": plan.window}
             arms["same"] = [Arm(f"same sizes {draw}", reads, router, chance=draw) for draw in draws]
@@ -130,15 +130,17 @@ class Ablations(Training):
         against = {"centroid_against_window": ("trained", "window"), "centroid_against_same": ("trained", "same")}
         row |= first.differences(against)
         for seed, router in routers.items():
-            one, key = replace(plan, seed=seed), (plan.groups, plan.window, seed)
-            name = self.named(f"{label}, phase 2", one)
-            tuned = trainer.tuned(name, *phase_2(one, router, "soft"), lambda own: named_arms(own, plan.window))
+            plan_of_seed, key = replace(plan, seed=seed), (plan.groups, plan.window, seed)
+            name = self.named(f"{label}, phase 2", plan_of_seed)
+            tuned = trainer.tuned(
+                name, *phase_2(plan_of_seed, router, "soft"), lambda own: named_arms(own, plan.window)
+            )
             if key not in random_groups:
                 same_size = self.plan(groups=plan.groups, window=plan.window, seed=seed)
                 untrained = FocusRouter(trainer.lm.num_layers, trainer.lm.width, same_size.router_settings(), seed=seed)
-                name = self.named(f"{plan.groups} random groups, window {plan.window}", one)
+                name = self.named(f"{plan.groups} random groups, window {plan.window}", plan_of_seed)
 
-                def drawn(own: FocusRouter, plan: RouterTraining = one) -> dict[str, list[Arm]]:
+                def drawn(own: FocusRouter, plan: RouterTraining = plan_of_seed) -> dict[str, list[Arm]]:
                     return {"random": chance_arms(own, plan)}
 
                 random_groups[key] = trainer.tuned(name, *phase_2(same_size, untrained, "drawn"), drawn)["held out"]

@@ -65,7 +65,7 @@ class Dominance(Training):
         trainer = Trainer.of(run, expected=trainings + len(WEIGHTS) * (TUNED in names))
         weights, settings = self.weights(trainer) if TUNED in names else [], dict(ROWS)
         if weights:
-            nearest = min(weights, key=lambda one: abs(one["share"] - PAPER_SHARE))
+            nearest = min(weights, key=lambda tried: abs(tried["share"] - PAPER_SHARE))
             settings[TUNED] = ROWS[TUNED] | {"balance_weight": nearest["weight"]}
         rows, curves = [], []
         plans: dict[str, RouterTraining] = {}

@@ -50,22 +50,26 @@ class FigureOne(Windows):
 
     def measure(self, run: Setting) -> dict:
         lm, ready = run.lm, candidates(run.context, run.lm, None)
-        kernels = {one.name: self._kernels(run, one) for one in ready if one.name != "dense"}
-        able = [one for one in ready if kernels.get(one.name)]
+        kernels = {candidate.name: self._kernels(run, candidate) for candidate in ready if candidate.name != "dense"}
+        able = [candidate for candidate in ready if kernels.get(candidate.name)]
         if not able:
             raise BadSetting("No method has a kernel here, so nothing can be timed: a C++ compiler would give some.")
         dense, rows = dense_of(lm, run.windows, run.context).means, []
-        for place, one in enumerate(able):
-            run.context.progress(place / len(able), one.label)
-            decides = [one.name, one.settings, run.windows.tolist()]
-            timed = run.part("figure-one", [*decides, self.new_tokens, self.repeats], partial(self._timed, run, one))
-            losses = run.part("figure-one-loss", decides, partial(self._losses, run, one))["means"]
-            row = {"method": one.name, "label": one.label}
+        for place, candidate in enumerate(able):
+            run.context.progress(place / len(able), candidate.label)
+            decides = [candidate.name, candidate.settings, run.windows.tolist()]
+            timed = run.part(
+                "figure-one", [*decides, self.new_tokens, self.repeats], partial(self._timed, run, candidate)
+            )
+            losses = run.part("figure-one-loss", decides, partial(self._losses, run, candidate))["means"]
+            row = {"method": candidate.name, "label": candidate.label}
             row |= difference("against_dense", np.array(losses), dense, run.documents)
-            for phase, kernel in kernels[one.name].items():
+            for phase, kernel in kernels[candidate.name].items():
                 rows.append(row | {"phase": phase, "kernel": kernel} | timed[phase])
         about = {"kernel": KERNELS, "processor": processor(str(lm.device)), "repeats": self.repeats}
-        without = [one.label for one in ready if one not in able and kernels.get(one.name) is not None]
+        without = [
+            candidate.label for candidate in ready if candidate not in able and kernels.get(candidate.name) is not None
+        ]
         return {"rows": rows, "without": without, "protocol": run.about(run.windows, **about)}
 
     def _kernels(self, run: Setting, one: Candidate) -> dict[str, str]:
@@ -100,8 +104,8 @@ class FigureOne(Windows):
     def part(self, run: Setting, numbers: dict) -> dict:
         """The loss of the first row, computed again; times are other ones in every hour."""
         first = numbers["rows"][0]
-        one = candidates(run.context, run.lm, [{"name": first["method"]}])[0]
-        losses = np.array(self._losses(run, one)["means"])
+        candidate = candidates(run.context, run.lm, [{"name": first["method"]}])[0]
+        losses = np.array(self._losses(run, candidate)["means"])
         dense = dense_of(run.lm, run.windows, run.context).means
         return {"rows": [{"method": first["method"], **difference("against_dense", losses, dense, run.documents)}]}
 
@@ -128,10 +132,10 @@ class FigureOne(Windows):
             if best is None:
                 parts.append(f"{title}: none is faster than dense in every round")
             else:
-                least = f"{best['label']}, {best['speedup']:.2f} times as fast, {signed(best['against_dense'])} nats"
+                lowest = f"{best['label']}, {best['speedup']:.2f} times as fast, {signed(best['against_dense'])} nats"
                 parts.append(
                     f"{title}: {len(faster)} of {len(of_phase)} are faster than dense in every round; least is lost by "
-                    f"{least}"
+                    f"{lowest}"
                 )
         notes = [CAUTION, interval_caveat(numbers["protocol"])]
         if numbers["without"]:

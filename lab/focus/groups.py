@@ -107,8 +107,8 @@ def pairs_panel(rows: list[dict]) -> dict:
     groups = [row for row in rows if row["arm"] in ("trained", *CONTROLS)]
     drawn = [*alone, *groups]
     lines = [series("a window alone, up to all pairs", [row["perplexity"] for row in alone] + [None] * len(groups))]
-    for one in groups:
-        lines.append(series(one["arm"], [row["perplexity"] if row is one else None for row in drawn]))
+    for group in groups:
+        lines.append(series(group["arm"], [row["perplexity"] if row is group else None for row in drawn]))
     pairs, label = [round(100 * row["pairs_share"], 1) for row in drawn], "pairs read, % of the causal ones"
     return panel("Perplexity by pairs read", "pairs_share", label, pairs, "perplexity", lines)
 

@@ -83,8 +83,8 @@ class Lengths(Training):
         trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=expected, **texts)
         routers = {}
         for seed in self.every_seed:
-            one = replace(plan, seed=seed)
-            routers[seed] = trainer.router(self.named(f"at {self.length:,} tokens", one), one)
+            plan_of_seed = replace(plan, seed=seed)
+            routers[seed] = trainer.router(self.named(f"at {self.length:,} tokens", plan_of_seed), plan_of_seed)
         for length in lengths:
             ids, documents = self.cut(run, length)
             reads = Reads(documents)

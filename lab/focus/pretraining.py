@@ -92,7 +92,7 @@ class Pretraining(Seeds, Windows):
         for (name, reading), several in reads.of_seeds.items():
             mean = reads[name, reading]
             row = {"trained": name, "reading": LABELS[reading], "loss": mean.loss, "perplexity": mean.perplexity}
-            row |= lowest_highest("perplexity", [one.perplexity for one in several])
+            row |= lowest_highest("perplexity", [read.perplexity for read in several])
             row |= {"pairs_share": pairs_share(mean.pairs, self.length), "largest_share": None}
             if reading.startswith(("trained", "k-means")):
                 row["largest_share"] = max(mean.shares)

@@ -143,7 +143,7 @@ class FocusPrinted(Seeds, Windows):
             chart("What the last doubling of the steps changed", rows[1:], *x, loss, gained),
             training_panel("The longest training", numbers["curves"], "steps", {last["steps"]: "loss"}, "step"),
         ]
-        rates = ", ".join(f"{one['rate']:g}" for one in numbers["tried"])
+        rates = ", ".join(f"{row['rate']:g}" for row in numbers["tried"])
         note = f"The rate {protocol['rate']:g} was chosen of {rates} on other documents than those that report."
         return presented("focus-printed", sentence, charts, note, interval_caveat(protocol))
 

@@ -55,9 +55,9 @@ class Finetuning(Training):
             place = run.folder / domain
             make_folder(place)
             ids, units = held_out_windows(run.lm, held_out, self.length, self.windows)
-            own = {"documents": train, "windows": ids, "units": units, "work": place}
-            own["context"] = run.context.within(index / len(texts), 1 / len(texts), domain)
-            trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=9 * self.seeds, **own)
+            texts_of = {"documents": train, "windows": ids, "units": units, "work": place}
+            texts_of["context"] = run.context.within(index / len(texts), 1 / len(texts), domain)
+            trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=9 * self.seeds, **texts_of)
             reads = Reads(units)
             for seed in self.every_seed:
                 trained_with = self.train(trainer, replace(plan, seed=seed), reads)
@@ -77,7 +77,7 @@ class Finetuning(Training):
                 "kernel": KERNELS,
                 "domains": about,
                 "unit": "documents",
-                "units": min(one["units"] for one in about.values()),
+                "units": min(facts["units"] for facts in about.values()),
                 "corpus": f"{Path(self.corpus).name}: {', '.join(texts)}",
             },
         }
@@ -128,8 +128,8 @@ class Finetuning(Training):
         paper = {name: [printed("section 3.4", row, name) for row in PAPER.values()] for name in PAPER_ARMS}
         x = ("domain", "data set", list(PAPER))
         charts.append(panel("Section 3.4: GPT-2 124M", *x, "perplexity", paper_lines(paper)))
-        seen = [SEEN] if protocol["model"] == "demo" else []
-        return presented("finetuning", sentence, charts, interval_caveat(protocol), *seen)
+        note = [SEEN] if protocol["model"] == "demo" else []
+        return presented("finetuning", sentence, charts, interval_caveat(protocol), *note)
 
 
 def _row(arm: str, reads: Reads, length: int) -> Row:

@@ -97,13 +97,13 @@ class Top(Routed):
 def _panels(numbers: dict) -> list[dict]:
     """Small multiples over k; with four groups the paper's numbers stand beside."""
     ks, dense = list(range(1, numbers["groups"] + 1)), numbers["dense"]["perplexity"]
-    one = [row for row in numbers["rows"] if row["router"] == numbers["router"]]
-    own = {row["k"]: row for row in numbers["rows"] if row["router"] != numbers["router"]}
-    lines = [("one router, read with k", one, "perplexity", "against_dense")]
-    if own:
-        lines.append(("routers trained for k", [own.get(k, {}) for k in ks], "perplexity", "against_dense"))
+    own_rows = [row for row in numbers["rows"] if row["router"] == numbers["router"]]
+    by_k = {row["k"]: row for row in numbers["rows"] if row["router"] != numbers["router"]}
+    lines = [("one router, read with k", own_rows, "perplexity", "against_dense")]
+    if by_k:
+        lines.append(("routers trained for k", [by_k.get(k, {}) for k in ks], "perplexity", "against_dense"))
     for name, key in {"random tokens": "random", "window of equal pairs": "window"}.items():
-        lines.append((name, one, f"perplexity_{key}", f"{key}_against_dense"))
+        lines.append((name, own_rows, f"perplexity_{key}", f"{key}_against_dense"))
     ratios, above = [], []
     for name, rows, level, key in lines:
         ratios.append(series(name, [row[level] / dense if row.get(level) else None for row in rows]))
@@ -111,17 +111,17 @@ def _panels(numbers: dict) -> list[dict]:
     paper: dict[str, list[Line]] = {"PPL": [], "Pairs retained": []}
     if numbers["groups"] == len(NAMED_AS):
         for column, by in {"PPL": PAPER, "Pairs retained": dict.fromkeys(PAPER, 100.0)}.items():
-            for model, whole in by.items():
+            for model, rows_of in by.items():
                 cells = [printed("table 7", f"{model}, {name}", column) for name in NAMED_AS.values()]
-                paper[column] += paper_lines({f"{model}, paper": [cell and cell / whole for cell in cells]})
+                paper[column] += paper_lines({f"{model}, paper": [cell and cell / rows_of for cell in cells]})
     shares = {"of all causal pairs": "pairs_share", "of the far pairs": "distant_share"}
     shares["random tokens, of all"] = "random_pairs_share"
     speed, x = {"1 / pairs read": "ideal", "K/k, as the paper says": "formula"}, ("k", "groups per token, k")
     return [
         panel("Perplexity by that of dense attention", *x, ks, "times", [*ratios, *paper["PPL"]]),
         panel("Loss above dense attention", *x, ks, "nats per token", above),
-        chart("Pairs read", one, *x, "share of the pairs", shares, paper["Pairs retained"]),
-        chart("Speed-up that the pairs would allow", one, *x, "times", speed),
+        chart("Pairs read", own_rows, *x, "share of the pairs", shares, paper["Pairs retained"]),
+        chart("Speed-up that the pairs would allow", own_rows, *x, "times", speed),
     ]
 
 

@@ -64,13 +64,13 @@ def document(studies: dict[str, StoredStudy]) -> str:
     current = {title: study.numbers for title, study in studies.items() if not earlier(study.protocol)}
     contents = " · ".join(f"[{title}](#{title.lower().replace(',', '').replace(' ', '-')})" for title in studies)
     headlines = []
-    for one in conclusions(current):
+    for conclusion in conclusions(current):
         row: dict[str, Any] = {
-            "study": one.headline.study,
-            "conclusion": one.headline.conclusion,
-            "verdict": one.verdict,
+            "study": conclusion.headline.study,
+            "conclusion": conclusion.headline.conclusion,
+            "verdict": conclusion.verdict,
         }
-        for name, change in (("before", one.headline.before), ("now", one.now)):
+        for name, change in (("before", conclusion.headline.before), ("now", conclusion.now)):
             if change is not None:
                 row |= {name: change.value, f"{name}_low": change.low, f"{name}_high": change.high}
         headlines.append(row)
@@ -107,8 +107,8 @@ def main_table(study: StoredStudy) -> list[str]:
     filled = [about for about in columns if any(row.get(about.name) is not None for row in rows)]
     left_out = [f"{len(rows) - ROWS} more rows"] if len(rows) > ROWS else []
     left_out += [f"{len(filled) - COLUMNS} more columns"] if len(filled) > COLUMNS else []
-    rest = [f"{' and '.join(left_out)} on the page `{STORED[study.protocol.study].page}`."] if left_out else []
-    return [table(filled[:COLUMNS], rows[:ROWS]), *rest]
+    remainder = [f"{' and '.join(left_out)} on the page `{STORED[study.protocol.study].page}`."] if left_out else []
+    return [table(filled[:COLUMNS], rows[:ROWS]), *remainder]
 
 
 def table(columns: list[Column], rows: list[Row]) -> str:

@@ -57,15 +57,17 @@ def of_methods(context: Context, lm: Model, windows: Sequence[np.ndarray]) -> di
     """Losses of other methods at the same reads, and of dense attention; `snapkv`: that of the last quarter of each
     window, dense and under SnapKV, whose queries then read that share of what they see on average."""
     specs = [{"name": name, "settings": settings} for name, settings in BESIDE.items()]
-    methods = {one.name: settled(lm, one.method, windows[0]) for one in candidates(context, lm, specs)}
+    methods = {
+        candidate.name: settled(lm, candidate.method, windows[0]) for candidate in candidates(context, lm, specs)
+    }
     methods["dense"] = METHODS["dense"]()
     prefix = 3 * len(windows[0]) // 4
     following = (len(windows[0]) - prefix) / 2
     snapkv: Any = METHODS["snapkv"]
-    kept = max(1.0, READ * (prefix + following) - following)
+    share = max(1.0, READ * (prefix + following) - following)
     behind = [
         [float(follow(lm, method, torch.as_tensor(ids), prefix, NOTHING).losses.mean()) for ids in windows]
-        for method in (methods["dense"], snapkv(ratio=1 - kept / prefix))
+        for method in (methods["dense"], snapkv(ratio=1 - share / prefix))
     ]
     return {"inside": {name: losses_of(lm, method, windows) for name, method in methods.items()}, "snapkv": behind}
 
@@ -74,8 +76,8 @@ def of_heads(context: Context, lm: Model, windows: Sequence[np.ndarray]) -> dict
     """`called`: the names of each head, marked where ablation confirms; `without`: the rise of the mean loss of each
     window without it, its output zero, nats per token [windows, heads]."""
     called, without = defaultdict[str, list[str]](list), []
-    asked: dict[str, Any] = {"model": lm.name}
-    for row in names(Names(**asked), context=context).rows:
+    arguments: dict[str, Any] = {"model": lm.name}
+    for row in names(Names(**arguments), context=context).rows:
         called[f"{row['layer']}.{row['head']}"].append(row["name"] + " ✓" * (row["verdict"] == CONFIRMED))
     for number, ids in enumerate(map(torch.as_tensor, windows)):
         context.progress(number / len(windows), f"without each head, window {number + 1}")
@@ -98,11 +100,11 @@ def related(lacks: dict[str, np.ndarray], rises: np.ndarray) -> list[dict]:
 
 def predicted(relations: list[dict]) -> str:
     """Whether what a head lacks predicts what the model loses without it."""
-    told = []
+    clauses = []
     for row in relations:
         around = "" if row["rank_low"] is None else f" ({row['rank_low']:.2f} to {row['rank_high']:.2f})"
-        told.append(f"{LACKS[row['lacks']]} {row['rank']:.2f}{around}")
-    return f"Rank correlation, over heads, of the loss without a head with {'; with '.join(told)}."
+        clauses.append(f"{LACKS[row['lacks']]} {row['rank']:.2f}{around}")
+    return f"Rank correlation, over heads, of the loss without a head with {'; with '.join(clauses)}."
 
 
 def rows_inside(indexers: dict, beside: dict) -> list[Row]:
@@ -119,9 +121,9 @@ def rows_inside(indexers: dict, beside: dict) -> list[Row]:
 
 def told_inside(rows: list[dict]) -> str:
     """The losses inside the model in one sentence."""
-    told = [f"{NAMES.get(row['way'], row['way'])} {row['loss']:.3f} at {row['reads']:.0%}" for row in rows]
+    clauses = [f"{NAMES.get(row['way'], row['way'])} {row['loss']:.3f} at {row['reads']:.0%}" for row in rows]
     return (
-        f"Inside the model, nats per token over dense at these shares of the causal pairs: {', '.join(told)}. What is "
-        "trained is of the first training, and the texts are few. SnapKV reads a prompt whole, and its loss is that of "
-        "the last quarter of each window."
+        f"Inside the model, nats per token over dense at these shares of the causal pairs: {', '.join(clauses)}. What "
+        "is trained is of the first training, and the texts are few. SnapKV reads a prompt whole, and its loss is that "
+        "of the last quarter of each window."
     )

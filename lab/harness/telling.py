@@ -41,11 +41,15 @@ def counted(rows: Sequence[Row], what: str, controls: Mapping[str, str], unit: s
     corrected, parts = _one_family(rows, controls), []
     for key, versus in controls.items():
         compared = [Comparison.of(row, key, unit=unit) for row in corrected if row.get(key) is not None]
-        signs = [one.direction for one in compared]
+        signs = [comparison.direction for comparison in compared]
         part = f"{signs.count(-1)} lower and {signs.count(1)} higher than {versus}"
-        undecided = [one for one in compared if not one.direction and one.minimum_detectable is not None]
+        undecided = [
+            comparison
+            for comparison in compared
+            if not comparison.direction and comparison.minimum_detectable is not None
+        ]
         if undecided:
-            part += f" ({max(undecided, key=lambda one: one.minimum_detectable or 0.0).detectable})"
+            part += f" ({max(undecided, key=lambda comparison: comparison.minimum_detectable or 0.0).detectable})"
         parts.append(part)
     return f"Of {len(corrected)} {what}, {'; '.join(parts)}.{multiplicity_note(corrected, *controls)}"
 
@@ -55,8 +59,10 @@ def portion(done: int, grid: int, what: str, hours: float) -> str:
     processor for each. Nothing of a whole one."""
     if done >= grid:
         return ""
-    rest = hours * (grid - done)
-    return f" Of the {grid} {what} {done} are measured; the others would take one processor about {rest:.1f} hours."
+    hours_left = hours * (grid - done)
+    return (
+        f" Of the {grid} {what} {done} are measured; the others would take one processor about {hours_left:.1f} hours."
+    )
 
 
 def _one_family(rows: Sequence[Row], controls: Mapping[str, str]) -> list[Row]:

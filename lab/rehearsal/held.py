@@ -21,12 +21,12 @@ class Held(TorchDispatchMode):
         self._living: dict[int, weakref.ref] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         before = {self._key(tensor) for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)}
-        for tensor in tree_leaves(made):
+        for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor) and tensor.device.type == self.kind and self._key(tensor) not in before:
                 self._count(tensor.untyped_storage())
-        return made
+        return result
 
     @staticmethod
     def _key(tensor: Tensor) -> int:

@@ -62,7 +62,7 @@ def read_and_write(lm: PreTrainedModel, method: Method, device: Device, length: 
         for _ in range(WRITTEN):
             token = read.logits[:, -1:].argmax(-1).to(ids.device)
             read = lm(token, **as_past(lm, cache), use_cache=True)
-        return Rehearsed(in_prompt, device.asked.total(), peak, {(one.phase, one.kernel) for one in ran(lm)})
+        return Rehearsed(in_prompt, device.asked.total(), peak, {(call.phase, call.kernel) for call in ran(lm)})
 
 
 @dataclass(frozen=True)

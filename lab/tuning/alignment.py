@@ -52,18 +52,18 @@ class Alignment(Baseline):
     def measure(self, run: Setting) -> dict:
         lm = run.lm
         instructions, plan = Instructions(lm, self.seed), self.tuning()
-        ids, asked = instructions.stream(COPIES), instructions.asked(ITEMS)
+        ids, questions = instructions.stream(COPIES), instructions.asked(ITEMS)
         named = text_hash(f"{ids_hash(ids)} {plan}")
         report = run.context.within(0.0, 0.1, "instructions").progress
-        own, losses = extend(
+        tuned_copy, losses = extend(
             lm, ids, plan, run.folder / f"instructions-{lm.revision}-{named}.checkpoint", report, named
         )
-        before = answers(lm, METHODS["dense"](), asked, lambda stage: report(0.99, stage))
-        tuned = replace(own, name=lm.name, revision=f"{lm.revision}-{named}")
-        numbers = self.measured(replace(run, lm=tuned, context=run.context.within(0.1, 0.9)), asked)
+        before = answers(lm, METHODS["dense"](), questions, lambda stage: report(0.99, stage))
+        tuned = replace(tuned_copy, name=lm.name, revision=f"{lm.revision}-{named}")
+        numbers = self.measured(replace(run, lm=tuned, context=run.context.within(0.1, 0.9)), questions)
         shares = {kind: float(np.mean(scores)) for kind, scores in before.items()}
         numbers["followed"] = {"before": shares, "tuned": numbers["rows"][0]["scores"]}
-        numbers["tuning"] = asdict(plan) | {"losses": [round(one, 6) for one in losses]}
+        numbers["tuning"] = asdict(plan) | {"losses": [round(loss, 6) for loss in losses]}
         numbers["protocol"] |= {"instructions": named, "items": ITEMS}
         return numbers
 

@@ -82,8 +82,8 @@ class Benchmarks(Study):
         for place, (task, prompts, shots, items) in enumerate(wanted):
             files = [(path.name, path.stat().st_size) for path in sorted((data / task).glob("*"))]
             context = run.context.within(place / len(wanted), 1 / len(wanted))
-            asked = {"model": self.model, "data": self.corpus, "shots": shots, "items": items, "seed": self.seed}
-            make = partial(_part, context, task, prompts, methods, asked)
+            arguments = {"model": self.model, "data": self.corpus, "shots": shots, "items": items, "seed": self.seed}
+            make = partial(_part, context, task, prompts, methods, arguments)
             decides = [task, shots, items, labels, self.router, self.seed, files]
             parts.append(run.part(f"benchmarks-{task}-{shots}", decides, make))
             rows += parts[-1]["rows"]
@@ -110,9 +110,9 @@ class Benchmarks(Study):
     def sample(self, run: Setting, numbers: dict) -> dict:
         size = min(200, run.lm.max_positions)
         first, second = sample_windows(run.lm, size, 2).tolist()
-        whole = Coded((tuple(first), tuple(first[:-4] + second[:4])), (4, 4), 0, size - 4)
+        text = Coded((tuple(first), tuple(first[:-4] + second[:4])), (4, 4), 0, size - 4)
         methods = candidates(run.context, run.lm, _methods(self.router))
-        return {one.label: [log for log, _ in answers(run.lm, one.method, whole)] for one in methods}
+        return {method.label: [log for log, _ in answers(run.lm, method.method, text)] for method in methods}
 
     def part(self, run: Setting, numbers: dict) -> dict:
         task, shots = next(iter(numbers["first"])).split(", ")
@@ -195,8 +195,14 @@ def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
 def first_again(stored: dict, task: str, shots: int, data: Path, *, context: Context) -> dict[str, tuple]:
     """The right answers' log-probabilities of a task's first questions, from its files: method -> (stored, now)."""
     protocol, first = stored["protocol"], stored["first"][f"{task}, {shots}"]
-    given = {"model": protocol["model"], "data": str(data), "shots": shots, "items": CHECKED, "seed": protocol["seed"]}
-    again = _part(context, task, OWN, _methods(protocol["router"]), given)["first"]
+    arguments = {
+        "model": protocol["model"],
+        "data": str(data),
+        "shots": shots,
+        "items": CHECKED,
+        "seed": protocol["seed"],
+    }
+    again = _part(context, task, OWN, _methods(protocol["router"]), arguments)["first"]
     return {label: (values, again[label]) for label, values in first.items()}
 
 

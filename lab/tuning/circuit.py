@@ -125,7 +125,7 @@ def _mean_curve(curves: list[dict], arm: str, steps: list[int]) -> list[float]:
     for entry in curves:
         if entry["arm"] == arm:
             of_seed.setdefault(entry["seed"], {})[entry["step"]] = entry["second"]
-    return [float(np.mean([one[max(s for s in one if s <= step)] for one in of_seed.values()])) for step in steps]
+    return [float(np.mean([curve[max(s for s in curve if s <= step)] for curve in of_seed.values()])) for step in steps]
 
 
 def _sentence(rows: list[dict], chance: float, seeds: int) -> str:

@@ -59,7 +59,7 @@ class Induction(Study):
         """Loss of the first and of the second copy of each sequence [2, n], without `heads`."""
         rng = np.random.default_rng([self.seed, self.length])
         ids = repeated(self.sequences, 2 * self.length, lm.lm.config.vocab_size, rng, (self.length, self.length))
-        nats = np.concatenate([ablated(lm, one[None], heads, self.by, self.seed) for one in ids])
+        nats = np.concatenate([ablated(lm, window[None], heads, self.by, self.seed) for window in ids])
         return np.stack([nats[:, : self.length - 1].mean(1), nats[:, self.length - 1 + SETTLED :].mean(1)])
 
     def register(self, lm: Model, heads: Heads) -> np.ndarray:
@@ -99,8 +99,8 @@ class Induction(Study):
             read = {}
             for step, (arm, several) in enumerate(sets.items()):
                 run.context.progress((place + step / len(sets)) / len(tasks), f"{task}, {arm}")
-                found = [losses(lm, heads) for heads in several]
-                read[arm] = np.stack(found).astype(np.float64)  # [draws, new or again, units]
+                losses_of = [losses(lm, heads) for heads in several]
+                read[arm] = np.stack(losses_of).astype(np.float64)  # [draws, new or again, units]
             rows += [_row(task, arm, len(sets[arm][0]), read) for arm in sets]
         return {
             "rows": rows,
@@ -157,14 +157,14 @@ class Induction(Study):
 def _row(task: str, arm: str, heads: int, read: dict[str, np.ndarray]) -> dict:
     """One arm: its gain over the units, and what part of all heads' mean gain that is: the whole, which has no
     interval, of all heads."""
-    gains, full = (one[:, 0] - one[:, 1] for one in (read[arm], read[ALL]))
+    gains, full = (losses[:, 0] - losses[:, 1] for losses in (read[arm], read[ALL]))
     gain = over_seeds(gains, np.arange(gains.shape[1]), fewest=2)[0] if len(gains) > 1 else interval(gains[0])
     new, again = read[arm].mean((0, 2))
     edges = {"low": gain.low, "high": gain.high}
     judged = gain.low is not None and arm != ALL
-    kept = {f"kept_{name}": edge / full.mean() if judged else None for name, edge in edges.items()}
+    shares = {f"kept_{name}": edge / full.mean() if judged else None for name, edge in edges.items()}
     about = {"task": task, "arm": arm, "heads": heads, "new": float(new), "again": float(again), "gain": gain.mean}
-    return about | edges | {"kept": gain.mean / full.mean()} | kept | {"units": gains.shape[1]}
+    return about | edges | {"kept": gain.mean / full.mean()} | shares | {"units": gains.shape[1]}
 
 
 induction = Runnable(Induction)

@@ -56,8 +56,8 @@ class Instructions:
         """`count` instructions with their answers, one after the other, int64 [n]: what the tuning reads."""
         random, parts, kinds = np.random.default_rng([self.seed, 1]), [], list(KINDS)
         ending = self.pieces.ids("\n") if self.end is None else np.array([self.end])
-        for at in range(count):
-            item = self.one(kinds[at % len(kinds)], self.halves[0], random)
+        for number in range(count):
+            item = self.one(kinds[number % len(kinds)], self.halves[0], random)
             parts += [item.ids, item.answer, ending]
         return np.concatenate(parts).astype(np.int64)
 

@@ -55,8 +55,8 @@ class Reader(Trainer):
 
     def add(self, name: str, decides: list, make: Callable[[Path], dict]) -> None:
         """What `make` reads, one seed of a copy; `decides`: how it was trained."""
-        asked = {length: list(tasks) for length, tasks in self.prompts.items()}
-        about = [self.lm.revision, self.texts, ids_hash(self.windows), asked, self.items, self.seed, *decides]
+        tasks_by_length = {length: list(tasks) for length, tasks in self.prompts.items()}
+        about = [self.lm.revision, self.texts, ids_hash(self.windows), tasks_by_length, self.items, self.seed, *decides]
         self.copies.setdefault(name, []).append(self.part(self.name, about, make))
 
     def read(self, lm: Model, method: Method | None, name: str, began: float = 0.0) -> dict:

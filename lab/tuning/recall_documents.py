@@ -114,10 +114,10 @@ class RecallDocuments(CopyStudy):
         rows, protocol = numbers["rows"], numbers["protocol"]
         copies = [row for row in numbers["texts"] if row["share"] is not None]
         with_some = {row["model"] for row in copies if row["share"]}
-        mine = [row for row in rows if row["model"] in with_some]
-        family = holm_corrected([*mine, *(row for row in copies if row["share"])], KEY)
+        judged = [row for row in rows if row["model"] in with_some]
+        family = holm_corrected([*judged, *(row for row in copies if row["share"])], KEY)
         lead = f"Read on for {protocol['read'] / 1e6:.1f} M tokens, right answers beside reading on {NONE}: "
-        tasks, losses = family[: len(mine)], family[len(mine) :]
+        tasks, losses = family[: len(judged)], family[len(judged) :]
         sentence = concluded(lead, tasks, {KEY: ""}, "{model}, {task}", unit="points", family=family)
         texts = concluded(" Loss of held-out texts, ", losses, {KEY: ""}, "{model}", protocol["seeds"], "model")
         of_copies = [row | {"share": copy["share"]} for copy in copies for row in rows if row["model"] == copy["model"]]

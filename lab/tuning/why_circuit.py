@@ -63,7 +63,7 @@ class WhyCircuit(Study):
             for row in table[(table["side"] == KEY) & table["writer"].str.contains("H")].itertuples():
                 layer, head = map(int, row.writer[1:].split(".H"))
                 shares.setdefault((layer, head), []).append(row.share)
-        return {found: np.array(values) for found, values in shares.items()}
+        return {cell_of: np.array(values) for cell_of, values in shares.items()}
 
     def read(self, lm: Model, heads: Sequence[Cell]) -> tuple[np.ndarray, np.ndarray]:
         """Without `heads`: every head's induction score [layers, heads, n], and the loss of the second copy [n]."""
@@ -80,17 +80,17 @@ class WhyCircuit(Study):
         """An induction head, the head that *Why* names for it, and what it reads without that and without others."""
         shares = self.explained(lm, cell)
         ranked = sorted(shares, key=lambda other: -shares[other].mean())
-        found = ranked[0]
-        free = [other for other in others if other[0] < cell[0] and other != found]
+        strongest = ranked[0]
+        free = [other for other in others if other[0] < cell[0] and other != strongest]
         drawn = np.random.default_rng([self.seed, *cell]).permutation(len(free))[: self.draws]
-        arms: dict[str, list[list[Cell]]] = {"whole": [[]], "without": [[found]]}
+        arms: dict[str, list[list[Cell]]] = {"whole": [[]], "without": [[strongest]]}
         arms["beside"] = [[free[place]] for place in drawn]
         read = {arm: [self.read(lm, heads) for heads in several] for arm, several in arms.items()}
         attention = {arm: np.stack([scores[cell] for scores, _ in several]) for arm, several in read.items()}
         losses = {arm: np.stack([nats for _, nats in several]).mean(0) for arm, several in read.items()}
-        row = {"induction": _spelled(cell), "found": _spelled(found), **edges("share", interval(shares[found]))}
-        row |= {"next": float(shares[ranked[1]].mean()), "previous": float(previous[found])}
-        row |= {"rank": int((previous > previous[found]).sum()) + 1}
+        row = {"induction": _spelled(cell), "found": _spelled(strongest), **edges("share", interval(shares[strongest]))}
+        row |= {"next": float(shares[ranked[1]].mean()), "previous": float(previous[strongest])}
+        row |= {"rank": int((previous > previous[strongest]).sum()) + 1}
         for arm, values in attention.items():
             row |= edges(arm, interval(values.mean(0)))
         row |= {"least": float(attention["beside"].mean(1).min()), "units": self.sequences}
@@ -105,12 +105,12 @@ class WhyCircuit(Study):
         order = np.argsort(-scores, axis=None, kind="stable")
         cells = [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, scores.shape), strict=True)]
         named = [cell for cell in cells if scores[cell] > self.above and cell[0] > 0][:most]
-        others = [cell for cell in sorted(cells) if scores[cell] <= self.above]
+        candidates = [cell for cell in sorted(cells) if scores[cell] <= self.above]
         rows = []
         for place, cell in enumerate(named):
             run.context.progress(place / len(named), f"head {_spelled(cell)} and who explains it")
             decides = [repr(replace(self, heads=1)), cell]
-            rows.append(run.part(_spelled(cell), decides, partial(self.row, lm, cell, previous, others)))
+            rows.append(run.part(_spelled(cell), decides, partial(self.row, lm, cell, previous, candidates)))
         return rows
 
     def measure(self, run: Setting) -> dict:
