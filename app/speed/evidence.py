@@ -15,6 +15,7 @@ STUDIES = {
     "pages": ("What do the pages cost on a large model?", "What the pages cost on a large model", ""),
     "rehearsal": ("How often does a method make a GPU wait?", "Every method on a GPU that computes shapes alone", ""),
     "memory-growth": ("What memory does a long text take?", "What memory a long text takes", ""),
+    "long-text": ("What does a long text take?", "What a long text takes", ""),
     "sliders": ("How long does a moved slider take?", "How long a moved slider takes", ""),
 }
 

@@ -8,12 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from analysis import places
 from analysis.errors import BadSetting
+from analysis.files import read_json
 from analysis.models import load_model
 from analysis.statistics import HeadReading
 from analysis.studies.stored.runner import Setting
 from lab.speed import long_passes
-from lab.speed.long_passes import NEAR, Passes, alone_rows, attention_rows, by_layer
+from lab.speed.long_passes import DENSE, NEAR, PAIRS, Passes, alone_rows, attention_rows, by_layer
 from lab.speed.long_text import LongText
 from tests.made.evaluating import watched_context
 from tests.made.tiny import GROUPED
@@ -88,7 +90,7 @@ def test_dense_attention_is_fitted_beyond_what_is_measured(small, tmp_path, monk
     assert (last["what"], last["length"], last["fitted"], last["bytes"]) == ("dense", 4096, True, None)
     assert last["seconds"] == pytest.approx(1e-6 * 4096**2) and last["cpu_seconds"] == pytest.approx(2e-6 * 4096**2)
     shown = LongText.shown({"rows": rows, "protocol": {"device": "cpu", "tokens": 32768}})
-    assert "grouped 1.00, dense 2.00" in shown["notes"][0]
+    assert "grouped 1.00, dense 2.00" in shown["notes"][1]
     assert [panel["y_label"] for panel in shown["panels"]] == ["core seconds", "GB"]
 
 
@@ -96,3 +98,15 @@ def test_dense_attention_is_fitted_beyond_what_is_measured(small, tmp_path, monk
 def test_what_cannot_be_measured_is_refused(sizes, small):
     with pytest.raises(BadSetting):
         LongText(**sizes).check(small)
+
+
+def test_the_stored_numbers_hold_what_they_promise():
+    stored = read_json(places.CACHE / "demo" / "studies" / "long-text.json")
+    rows = {(row["what"], row["length"]): row for row in stored["rows"]}
+    read = rows[PAIRS, 32768]
+    assert stored["parameters"] > 4e8 and read["window"] < 32768
+    assert read["bytes"] < 1.25 * read["said_bytes"] and read["process_bytes"] < 6e9
+    million = rows[long_passes.GROUPED, 1 << 20], rows[DENSE, 1 << 20]
+    assert not million[0]["fitted"] and million[1]["fitted"]
+    assert million[0]["cpu_seconds"] < million[1]["cpu_seconds"] / 4
+    assert LongText.shown(stored).items() <= stored.items()
