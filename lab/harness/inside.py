@@ -1,39 +1,45 @@
-"""Indexers inside the model: the loss at equal reads, and whether heads that lack most are those that matter."""
+"""Indexers inside the model: loss, needles and writing at equal reads, and whether heads that lack most are those that
+matter."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
+from analysis.claims import Comparison, Verdict
 from analysis.commands.heads import Names
 from analysis.methods import METHODS
 from analysis.methods.base import Method
+from analysis.methods.indexer import LearnedIndexer
 from analysis.metrics.intervals import interval
+from analysis.metrics.proportions import share, share_difference
 from analysis.models import Model
 from analysis.probes.ablation import Passes
+from analysis.probes.scoring import KNOWN, UNKNOWN
 from analysis.studies.context import Context
 from analysis.studies.heads.names import CONFIRMED, names
 from analysis.studies.quality.equal_budget import nearest
 from analysis.studies.quality.following import NOTHING, follow
-from analysis.studies.ready.candidates import candidates
-from analysis.studies.routing.rows import NAMES
-from analysis.studies.stored.comparisons import Row, compared, difference, holm_corrected
+from analysis.studies.stored.comparisons import Row, compared, difference, edges, holm_corrected
+from analysis.studies.stored.panels import chart
 from analysis.studies.text.scoring import score_window
+from lab.harness.needles import CHOICES, NEEDLES, NEW, Needles, alike, keeping, written
+from lab.harness.taught import Taught, titled
 
-Head = tuple[int, int]  # place of the layer, head
 # Methods that stand beside inside the model, and how much of the causal pairs all read there.
 BESIDE: dict[str, dict[str, Any]] = {"quest": {"dense_layers": 0}, "bucket_routing": {}, "streaming_llm": {}}
+NEWEST, EVICTING, BEFORE = "streaming_llm", "snapkv", "snapkv_before"
 READ = 0.25
 # What a head may lack.
 LACKS = {
     "starved": "how far its recall stays behind its own best",
     "missed": "how much of all its attention is missed",
 }
-Progress = Callable[[float, str], None]
 
 
 def settled(lm: Model, method: Method, window: np.ndarray, share: float = READ) -> Method:
@@ -53,23 +59,61 @@ def losses_of(lm: Model, method: Method, windows: Sequence[np.ndarray]) -> tuple
     return [float(losses.mean()) for losses, _ in scored], float(np.mean([reads.reads_causal for _, reads in scored]))
 
 
-def of_methods(context: Context, lm: Model, windows: Sequence[np.ndarray]) -> dict:
-    """Losses of other methods at the same reads, and of dense attention; `snapkv`: that of the last quarter of each
-    window, dense and under SnapKV, whose queries then read that share of what they see on average."""
-    specs = [{"name": name, "settings": settings} for name, settings in BESIDE.items()]
-    methods = {
-        candidate.name: settled(lm, candidate.method, windows[0]) for candidate in candidates(context, lm, specs)
-    }
-    methods["dense"] = METHODS["dense"]()
-    prefix = 3 * len(windows[0]) // 4
-    following = (len(windows[0]) - prefix) / 2
-    snapkv: Any = METHODS["snapkv"]
-    share = max(1.0, READ * (prefix + following) - following)
-    behind = [
-        [float(follow(lm, method, torch.as_tensor(ids), prefix, NOTHING).losses.mean()) for ids in windows]
-        for method in (methods["dense"], snapkv(ratio=1 - share / prefix))
-    ]
-    return {"inside": {name: losses_of(lm, method, windows) for name, method in methods.items()}, "snapkv": behind}
+@dataclass
+class Inside:
+    """Ways to choose inside the model: the loss of held-out windows, needles that are found, and what is written."""
+
+    taught: Taught
+    windows: Sequence[np.ndarray]
+    needles: Needles
+
+    @cached_property
+    def beside(self) -> dict[str, Method]:
+        """The methods that are no indexers, where they read as much."""
+        lm, methods = self.taught.run.lm, {}
+        for name, settings in BESIDE.items():
+            state: Any = self.taught.routing if METHODS[name].needs == "buckets" else None
+            methods[name] = settled(lm, METHODS[name].build(state, **settings), self.windows[0])
+        return methods
+
+    def method(self, way: str) -> Method:
+        """Dense attention, an indexer or a method beside them."""
+        if way == "dense":
+            return METHODS[way]()
+        if way in BESIDE:
+            return self.beside[way]
+        kind = LearnedIndexer.build(self.taught.stored(), kind=way, window=self.taught.min_distance)
+        return settled(self.taught.run.lm, kind, self.windows[0])
+
+    def of(self, way: str) -> dict[str, Any]:
+        """`losses` of each window and `reads`, `needles` that are found by task, and what is `written`."""
+        lm, method = self.taught.run.lm, self.method(way)
+        losses, reads = losses_of(lm, method, self.windows)
+        answers = {"needles": self.needles.answered(lm, method), "written": written(lm, method, self.windows)}
+        return {"losses": losses, "reads": reads} | answers
+
+    def evicting(self) -> dict[str, Any]:
+        """SnapKV, which reads a prompt whole: the losses of the last quarter of each window, dense and under it, where
+        its queries read that share of what they see on average; needles, with the question in sight and before it, and
+        what is written, where it keeps as many keys as the newest ones are."""
+        lm, snapkv, prefix = self.taught.run.lm, METHODS[EVICTING], 3 * len(self.windows[0]) // 4
+        following = (len(self.windows[0]) - prefix) / 2
+        share = keeping(snapkv, max(1.0, READ * (prefix + following) - following), prefix)
+        behind = [
+            [float(follow(lm, method, torch.as_tensor(ids), prefix, NOTHING).losses.mean()) for ids in self.windows]
+            for method in (METHODS["dense"](), share)
+        ]
+        newest: Any = self.beside[NEWEST]
+        keys, (item, _) = newest.window + newest.n_sink, next(iter(self.needles.items.values()))[0]
+        answers = {
+            turn: self.needles.answered(lm, keeping(snapkv, keys, len(item.ids)), turn) for turn in (KNOWN, UNKNOWN)
+        }
+        return {
+            "losses": behind,
+            "needles": answers[KNOWN],
+            "before": answers[UNKNOWN],
+            "written": written(lm, keeping(snapkv, keys, prefix), self.windows),
+        }
 
 
 def of_heads(context: Context, lm: Model, windows: Sequence[np.ndarray]) -> dict:
@@ -107,23 +151,71 @@ def predicted(relations: list[dict]) -> str:
     return f"Rank correlation, over heads, of the loss without a head with {'; with '.join(clauses)}."
 
 
-def rows_inside(indexers: dict, beside: dict) -> list[Row]:
-    """Each way inside the model: its reads, and its loss over dense attention's with an interval over documents."""
-    ways, snapkv = indexers | beside["inside"], np.array(beside["snapkv"])
-    (dense, _), units = ways.pop("dense"), np.arange(snapkv.shape[1])
-    rows = [
-        {"way": name, "reads": reads} | difference("loss", np.array(losses), np.array(dense), units)
-        for name, (losses, reads) in ways.items()
-    ]
-    rows.append({"way": "snapkv", "reads": READ} | difference("loss", snapkv[1], snapkv[0], units))
-    return sorted(holm_corrected(rows, "loss"), key=lambda row: row["loss"])
+def rows_inside(parts: dict[str, dict]) -> list[Row]:
+    """Each way inside the model: its reads, its loss over dense attention's, how often it finds each kind of needle and
+    how much seldomer than dense, and how far it writes as dense does; over documents, and needles."""
+    dense, rows = parts["dense"], []
+    for way, part in parts.items():
+        row: Row = {"way": way, "title": titled(way), "reads": part.get("reads", READ)}
+        if way != "dense":
+            whole, losses = part["losses"] if way == EVICTING else (dense["losses"], part["losses"])
+            row |= difference("loss", np.array(losses), np.array(whole), np.arange(len(whole)))
+            row |= edges("written", interval(alike(part["written"], dense["written"])))
+        for task, right in part["needles"].items():
+            row |= edges(task, share(right))
+            if way != "dense":
+                row |= compared(f"{task}_more", share_difference(right, dense["needles"][task]))
+        rows.append(row)
+    more = [f"{task}_more" for task in NEEDLES]
+    # SnapKV's loss is of other tokens, so that it has no place among the others.
+    return sorted(holm_corrected(rows, "loss", *more), key=lambda row: (row["way"] == EVICTING, row.get("loss", 0.0)))
 
 
-def told_inside(rows: list[dict]) -> str:
-    """The losses inside the model in one sentence."""
-    clauses = [f"{NAMES.get(row['way'], row['way'])} {row['loss']:.3f} at {row['reads']:.0%}" for row in rows]
-    return (
-        f"Inside the model, nats per token over dense at these shares of the causal pairs: {', '.join(clauses)}. What "
-        "is trained is of the first training, and the texts are few. SnapKV reads a prompt whole, and its loss is that "
-        "of the last quarter of each window."
+def panels_inside(rows: list[Row]) -> list[dict]:
+    """Needles, loss and writing of every way, dense first and then by the loss; SnapKV last and without a loss."""
+    others = [row for row in rows if row["way"] != "dense"]
+    x, length = ("title", "way to choose"), f"{NEW} tokens written as dense does, before the first other one"
+    tasks = {title: task for task, title in NEEDLES.items()}
+    drawn = [chart("Loss, reading a quarter", others[:-1], *x, "nats per token over dense", {"loss": "loss"})]
+    if has_needles(rows):
+        written = chart("Written, reading a quarter", others, *x, length, {"written": "written"})
+        needles = chart("Needles found, reading a quarter", rows, *x, "right answers", tasks)
+        drawn = [needles | {"share": True}, *drawn, written | {"share": True}]
+    return drawn
+
+
+def caveat_inside(rows: list[Row], before: dict[str, list[float]] | None) -> str:
+    """What the numbers inside the model rest on."""
+    reads, last = [row["reads"] for row in rows if row["way"] != "dense"], rows[-1]
+    caveat = (
+        f"Inside the model every way reads {min(reads):.0%} to {max(reads):.0%} of the causal pairs; what is trained "
+        f"is of the first training, and the texts are few. SnapKV reads a prompt whole and loses {last['loss']:.3f} on "
+        "the last quarter of each window. "
     )
+    if before is None:
+        return caveat + "Needles and writing were not measured."
+    late = "; ".join(f"{NEEDLES[task]} {np.mean(right):.0%}" for task, right in before.items())
+    return (
+        f"{caveat}Needles are {len(next(iter(before.values())))} of each kind, by chance one in {CHOICES} is right. "
+        f"There SnapKV keeps as many keys as the newest ones are and sees the question; before it, it finds: {late}."
+    )
+
+
+def concluded_inside(rows: list[Row]) -> str:
+    """Which way loses least inside the model, and which find fewer needles than dense attention."""
+    best = next(row for row in rows if "loss" in row)
+    sentence = f"Reading a quarter inside the model, {best['title']} loses least ({best['loss']:.3f} nats per token)"
+    if not has_needles(rows):
+        return f"{sentence}."
+    fewer = [row["title"] for row in rows if any(lower(row, f"{task}_more") for task in NEEDLES)]
+    return f"{sentence}; fewer needles than dense attention find {', '.join(fewer) or 'none'}."
+
+
+def has_needles(rows: list[Row]) -> bool:
+    """Whether needles were measured."""
+    return all(task in row for row in rows for task in NEEDLES)
+
+
+def lower(row: Row, key: str) -> bool:
+    """Whether a comparison of a row is lower after Holm."""
+    return key in row and Comparison.of(row, key).verdict is Verdict.LOWER

@@ -11,6 +11,7 @@ import pytest
 from analysis.studies import NAMED
 from analysis.studies.context import Context
 from analysis.training.recipe import Recipe
+from analysis.training.settings import RouterTraining
 from tests.made.models import clean
 
 WINDOWS = {"length": 32, "windows": 9}
@@ -83,7 +84,13 @@ CASES = {
     ),
     "length-extension": Case({"windows": 2, "steps": 2, "tokens_per_step": 128, "seeds": 1}),
     "indexers": Case(
-        {"length": 64, "windows": 6, "calibrate": 3, "min_distance": 8, "steps": 1, "seeds": 1}, corpus="five"
+        {"length": 64, "windows": 6, "calibrate": 3, "min_distance": 8, "steps": 1, "others_steps": 1, "seeds": 1}
+        | {"inside": 2, "needles": 4, "needle_length": 256},
+        corpus="five",
+        model="long",
+        patches={
+            "lab.harness.taught.GROUPS": RouterTraining(groups=4, steps=2, tokens_per_step=64, window=8, n_sink=1)
+        },
     ),
     "query-router": Case({"length": 32, "windows": 4, "steps": 12, "caps": [3, 8], "seeds": 1}, corpus="five"),
     "calibration": Case({"length": 32, "windows": 2}, corpus="two"),
