@@ -16,6 +16,7 @@ STUDIES = {
     "rehearsal": ("How often does a method make a GPU wait?", "Every method on a GPU that computes shapes alone", ""),
     "memory-growth": ("What memory does a long text take?", "What memory a long text takes", ""),
     "long-text": ("What does a long text take?", "What a long text takes", ""),
+    "indexer-shapes": ("What does fitting indexers take?", "What fitting indexers to a large model takes", ""),
     "sliders": ("How long does a moved slider take?", "How long a moved slider takes", ""),
 }
 
