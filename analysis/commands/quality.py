@@ -197,7 +197,8 @@ class ExportEviction(OfTexts):
         for two halves of the texts, and on each bundled sample."""
         if arguments.get("method") != "indexer":
             return super().workload(arguments, tokens, shape)
-        trained = OF_INDEXER.get(arguments.get("kind") or cls.defaults["kind"], 0) * shape.layers * shape.heads / HEADS
+        of_kind = OF_INDEXER.get(arguments.get("kind") or cls.defaults["kind"], 0)
+        trained = of_kind * shape.layers * shape.heads / HEADS / shape.pace
         return round(MEASURED * max(int(tokens), 1) + TRAININGS * CALIBRATED_IN * trained)
 
 

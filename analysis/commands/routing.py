@@ -82,6 +82,7 @@ class Route(OfTexts):
         kinds, heads = arguments.get("kinds") or [], shape.layers * shape.heads / HEADS
         asked = str(arguments.get("heads") or "all")
         mlp = OF_MLP * (heads if asked == "all" else len(asked.split(",")) / HEADS) * arguments.get("mlp", True)
+        mlp, heads = mlp / shape.pace, heads / shape.pace
         trained = heads * (arguments.get("length") or LENGTH) * sum(OF_INDEXER.get(kind, 0) for kind in kinds)
         return round(max(int(tokens), 1) * (1 + mlp + LOOKED_AT * len(kinds)) + trained)
 

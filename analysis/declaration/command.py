@@ -25,10 +25,12 @@ _VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
 class Shape(NamedTuple):
-    """Of a model: its layers, and the heads of each."""
+    """Of a model: its layers, the heads of each, and how many times as long as one of the bundled model's a reading of
+    a token takes: what is trained beside a model does not grow with all of its weights."""
 
     layers: int
     heads: int
+    pace: float = 1.0
 
 
 # Where nothing is known of a model.

@@ -37,6 +37,8 @@ LONG = 600
 FIRST_GUESS = 1000
 # Of the bundled model, whose readings FIRST_SECONDS_PER_TOKEN is of: what every head reads is counted.
 HEADS = 48
+# Operations of one token in a plain pass of the bundled model, and the passes that a reading takes beside its heads.
+OF_BUNDLED, PASSES = 2 * 5.77e6, 3
 OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "windows"}  # what decides that reading
 # Of a reading: what a request takes that finds it.
 SERVED = 0.05
@@ -216,12 +218,18 @@ class _ModelPrices:
             work = card.get("token_flops") or 2 * card["parameters"]
             kind = card["device"].partition(":")[0]
             self.a_pass = work / (machine.OPERATIONS[kind] * machine.pace(kind))
+        bundled = OF_BUNDLED / machine.OPERATIONS["cpu"]
+        reading = self.reading_of_token() / (FIRST_SECONDS_PER_TOKEN + PASSES * bundled)
+        self.shape = self.shape._replace(pace=max(1.0, reading))
+
+    def reading_of_token(self) -> float:
+        """Seconds of a token that is read, its heads looked at."""
+        return FIRST_SECONDS_PER_TOKEN * min(1.0, self.shape.layers * self.shape.heads / HEADS) + PASSES * self.a_pass
 
     def first(self, command: type[Command], work: float) -> float:
         """Seconds of a command that was never run here, on a machine as fast as was measured or assumed."""
-        reading = FIRST_SECONDS_PER_TOKEN * min(1.0, self.shape.layers * self.shape.heads / HEADS)
         readings = 1.0 if command.readings is None else command.readings
-        return FIRST_SECONDS + work * (readings * (reading + 3 * self.a_pass) + command.passes * self.a_pass)
+        return FIRST_SECONDS + work * (readings * self.reading_of_token() + command.passes * self.a_pass)
 
     def reading(self, command: type[Command]) -> Guess:
         """work -> seconds of a command that has to read, at the pace of those that ran here."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from analysis.commands import COMMANDS, request
+from analysis.commands.routing import LOOKED_AT
 from analysis.commands.temperature import TEMPERATURES
 from analysis.declaration.command import Shape
 from analysis.declaration.undeclared import Undeclared
@@ -184,6 +185,16 @@ def test_plain_passes_cost_by_the_size_of_the_model_and_made_texts_their_own_len
 )
 def test_work_is_counted_in_the_passes_that_were_asked_for(verb, arguments, passes):
     assert COMMANDS[verb].workload(arguments, 100, Shape(6, 8)) == 100 * passes
+
+
+def test_what_is_trained_beside_a_model_does_not_grow_with_all_of_its_weights():
+    def trained(shape: Shape) -> int:
+        route, kinds = COMMANDS["route"], {"mlp": False, "kinds": ["dsa", "m3"]}
+        return route.workload(kinds, 100, shape) - route.workload(kinds | {"kinds": None}, 100, shape)
+
+    looked_at = 100 * 2 * LOOKED_AT
+    assert trained(Shape(6, 8, 10.0)) - looked_at == pytest.approx((trained(Shape(6, 8)) - looked_at) / 10, abs=1)
+    assert trained(Shape(24, 8)) - looked_at == pytest.approx(4 * (trained(Shape(6, 8)) - looked_at), abs=1)
 
 
 def test_a_page_that_finds_the_reading_of_start_has_a_price_of_its_own(store):
