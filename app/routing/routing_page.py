@@ -52,7 +52,7 @@ def _live() -> None:
         else:
             _answer(run)
     if run is None:
-        folds("route_tab", ROUTE_TABS, {"fit": lambda: own_texts.show(card)})
+        folds("route_tab", ROUTE_TABS, {"indexers": indexers.stored, "fit": lambda: own_texts.show(card)})
         return
     cached.drawing().runs[run.id] = run
     if run.request["partition"] == "raw keys":

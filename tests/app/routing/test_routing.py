@@ -252,6 +252,9 @@ def test_a_model_without_curves_offers_a_button_and_then_shows_this_text(client)
     plain = client.refusals["route-at"] = NotFitted("demo has no stored routing curves.")
     app = page()
     assert app.title[0].value == "No router was tested on this model yet." and not app.error and not app.code
+    stored = page(route_tab="indexers")
+    assert not stored.error and any("study indexers" in code.value for code in stored.code), "its study is apart"
+    app = page()
     app.button(key="route_first").click().run()
     args = client.job.args
     assert (client.job.verb, args["text"], args["min_distance"]) == ("route-at", cached.samples()[0][0], 16)
