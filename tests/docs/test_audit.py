@@ -18,10 +18,24 @@ STATES = ("full", "toy", "partial", "missing", "wrong")
 SIZES = {r"(\d+) steps": "steps", r"(\d+) training": "seeds", r"(\d+) documents": "units"}
 
 
-def protocols(row):
+# Grids that were asked for at the size of the bundled model.
+ASKED_FOR = {"ablations", "dominance", "finetuning", "baselines", "alignment", "focal-temperatures"}
+TRAININGS, WINDOW, STEPS, DOCUMENTS = 3, 128, 600, 16
+
+
+def studies(row):
     folder = ROOT / "models_cache" / "demo" / "studies"
     names = re.findall(r"\*([a-z0-9-]+)\*", row["where"])
-    return [json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["protocol"] for name in names]
+    return {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in names}
+
+
+def as_asked(name, study):
+    """Whether a stored study is one of those grids, measured with the protocol that was asked of it."""
+    protocol, curves = study["protocol"], study.get("curves", [])
+    trainings = min(protocol.get("seeds", 0), len({point["seed"] for point in curves if "seed" in point}))
+    window = protocol["sizes"].get("window")
+    enough = window is None or (window >= WINDOW and protocol["steps"] >= STEPS and protocol["units"] >= DOCUMENTS)
+    return name in ASKED_FOR and trainings >= TRAININGS and enough
 
 
 def test_the_counts_are_those_of_the_rows():
@@ -35,13 +49,22 @@ def test_the_counts_are_those_of_the_rows():
 def test_what_a_row_names_is_there(row):
     for named in re.findall(r"`([^`]+)`", row["where"]):
         assert named in COMMANDS or (ROOT / named).exists(), named
-    stored = protocols(row)
+    stored = studies(row)
     if row["status"] == "toy":
         assert stored and row["size"], "a toy row says its size"
+    elif row["status"] == "full" and row["size"]:
+        assert stored and all(as_asked(*one) for one in stored.items()), "its size is not what was asked for"
     else:
         assert not row["size"] and (row["note"] or row["status"] == "full")
     assert bool(row["hours"]) == (row["status"] in ("toy", "partial")), "what it would take"
+    protocols = [study["protocol"] for study in stored.values()]
     for pattern, name in SIZES.items():
         for number in re.findall(pattern, row["size"]):
             # An adapted model trains an eighth of the steps.
-            assert int(number) in [said for one in stored for said in (one.get(name), one.get(name, 0) // 8)]
+            assert int(number) in [said for one in protocols for said in (one.get(name), one.get(name, 0) // 8)]
+
+
+def test_one_training_or_no_curve_is_not_what_was_asked_for():
+    assert not any(as_asked(*one) for row in ROWS if "1 training" in row["size"] for one in studies(row).items())
+    asked = [one for row in ROWS if row["status"] == "full" and row["size"] for one in studies(row).items()]
+    assert asked and not any(as_asked(name, study | {"curves": study["curves"][:1]}) for name, study in asked)
