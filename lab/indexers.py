@@ -49,11 +49,6 @@ CALIBRATED = (
     "of each head. MoBA has no targets that could be shuffled. What rotates in an indexer is its own, so a model with "
     "learned positions has all of them."
 )
-# Of numbers from before that.
-EARLIER = (
-    "DSA is trained for up to {steps:,} steps, the others for up to {others_steps:,}; the bucket routers were "
-    "calibrated on other documents."
-)
 
 
 @dataclass(frozen=True)
@@ -215,8 +210,8 @@ class Indexers(Seeds, Windows):
             "panels": [recall | {"share": True}, *inside.panels_inside(numbers["inside"]), heads | {"share": True}],
             "notes": [
                 interval_caveat(numbers["protocol"]),
-                inside.caveat_inside(numbers["inside"], numbers.get("before")),
-                (CALIBRATED if FOCUS in rows else EARLIER).format(**numbers["protocol"]["sizes"]),
+                inside.caveat_inside(numbers["inside"], numbers["before"]),
+                CALIBRATED.format(**numbers["protocol"]["sizes"]),
             ],
         }
 

@@ -14,7 +14,7 @@ from analysis.studies.stored.comparisons import Row
 
 PLACE = Path(__file__).resolve().parents[2] / "docs" / "measured.md"
 # Of a table here: a page of the app shows the whole one, and draws it.
-ROWS, COLUMNS = 8, 6
+ROWS, COLUMNS = 7, 6
 HEAD = """# What was measured
 
 Made by `python -m analysis measured` from the stored studies in `models_cache`; do not edit. Of every study: its

@@ -176,15 +176,13 @@ def panels_inside(rows: list[Row]) -> list[dict]:
     others = [row for row in rows if row["way"] != "dense"]
     x, length = ("title", "way to choose"), f"{NEW} tokens written as dense does, before the first other one"
     tasks = {title: task for task, title in NEEDLES.items()}
-    drawn = [chart("Loss, reading a quarter", others[:-1], *x, "nats per token over dense", {"loss": "loss"})]
-    if has_needles(rows):
-        written = chart("Written, reading a quarter", others, *x, length, {"written": "written"})
-        needles = chart("Needles found, reading a quarter", rows, *x, "right answers", tasks)
-        drawn = [needles | {"share": True}, *drawn, written | {"share": True}]
-    return drawn
+    loss = chart("Loss, reading a quarter", others[:-1], *x, "nats per token over dense", {"loss": "loss"})
+    written = chart("Written, reading a quarter", others, *x, length, {"written": "written"})
+    needles = chart("Needles found, reading a quarter", rows, *x, "right answers", tasks)
+    return [needles | {"share": True}, loss, written | {"share": True}]
 
 
-def caveat_inside(rows: list[Row], before: dict[str, list[float]] | None) -> str:
+def caveat_inside(rows: list[Row], before: dict[str, list[float]]) -> str:
     """What the numbers inside the model rest on."""
     reads, last = [row["reads"] for row in rows if row["way"] != "dense"], rows[-1]
     caveat = (
@@ -192,8 +190,6 @@ def caveat_inside(rows: list[Row], before: dict[str, list[float]] | None) -> str
         f"is of the first training, and the texts are few. SnapKV reads a prompt whole and loses {last['loss']:.3f} on "
         "the last quarter of each window. "
     )
-    if before is None:
-        return caveat + "Needles and writing were not measured."
     late = "; ".join(f"{NEEDLES[task]} {np.mean(right):.0%}" for task, right in before.items())
     return (
         f"{caveat}Needles are {len(next(iter(before.values())))} of each kind, by chance one in {CHOICES} is right. "
@@ -205,15 +201,8 @@ def concluded_inside(rows: list[Row]) -> str:
     """Which way loses least inside the model, and which find fewer needles than dense attention."""
     best = next(row for row in rows if "loss" in row)
     sentence = f"Reading a quarter inside the model, {best['title']} loses least ({best['loss']:.3f} nats per token)"
-    if not has_needles(rows):
-        return f"{sentence}."
     fewer = [row["title"] for row in rows if any(lower(row, f"{task}_more") for task in NEEDLES)]
     return f"{sentence}; fewer needles than dense attention find {', '.join(fewer) or 'none'}."
-
-
-def has_needles(rows: list[Row]) -> bool:
-    """Whether needles were measured."""
-    return all(task in row for row in rows for task in NEEDLES)
 
 
 def lower(row: Row, key: str) -> bool:
