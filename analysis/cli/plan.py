@@ -38,9 +38,10 @@ def plan(asked: Asked) -> dict[str, Any]:
         tokens, usual = _tokens(arguments), _tokens(asked.usual | protocol.get("sizes", {}))
         if arguments.get("quick"):
             price = Price(QUICK, 0.0, QUICK, None, 0)
-        elif protocol.get("seconds"):
-            # From what the stored one took, and the tokens that both read; else by the model's size.
-            price = predict([(protocol["seconds"], usual)], tokens)
+        elif protocol.get("seconds") and _accelerated(protocol["device"]) == _accelerated(asked.device):
+            # From what the stored one took, wherever that was, and the tokens that both read; else by the model's size.
+            a_token = protocol["seconds"] / max(usual, 1)
+            price = predict([], tokens, guess=lambda work: a_token * work)
         else:
             at_once = max(arguments.get(name) or 1 for name in ("length", "tokens_per_step"))
             price = replace(predicted(store, request, tokens), bytes=predicted(store, request, at_once).bytes)
@@ -86,4 +87,10 @@ def _file(store: RunStore, asked: Asked, study: str) -> Path | None:
 def _tokens(sizes: dict[str, Any]) -> int:
     """Tokens that a study reads and trains on, roughly."""
     read = sizes.get("length", 1024) * sizes.get("windows", 1)
-    return read + PASSES * (sizes.get("steps") or 0) * (sizes.get("tokens_per_step") or 0)
+    trained = (sizes.get("steps") or 0) * (sizes.get("tokens_per_step") or 0)
+    return read + PASSES * trained * (sizes.get("seeds") or 1)
+
+
+def _accelerated(device: str) -> bool:
+    """Whether a device is an accelerator; one that is chosen by itself counts as the processor."""
+    return device.startswith("cuda")

@@ -36,6 +36,9 @@ def test_a_study_is_planned_with_its_own_sizes(capsys):
     smaller = reply(capsys, *asked, "--steps", "50")
     assert smaller["arguments"]["steps"] == 50 and smaller["stored"] is None
     assert smaller["price"]["seconds"] < said["price"]["seconds"]
+    fewer, gpu = (reply(capsys, *asked, *more)["price"] for more in (("--seeds", "1"), ("--device", "cuda")))
+    assert fewer["seconds"] < 0.4 * said["price"]["seconds"], "a third of the trainings"
+    assert gpu["seconds"] < said["price"]["seconds"] / 4, "a GPU made the stored one"
 
 
 def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):
