@@ -41,7 +41,7 @@ def plan(asked: Asked) -> dict[str, Any]:
         elif protocol.get("seconds") and _accelerated(protocol["device"]) == _accelerated(asked.device):
             # From what the stored one took, wherever that was, and the tokens that both read; else by the model's size.
             a_token = protocol["seconds"] / max(usual, 1)
-            price = predict([], tokens, guess=lambda work: a_token * work)
+            price = predict([], max(tokens, 1), guess=lambda work: a_token * work)
         else:
             at_once = max(arguments.get(name) or 1 for name in ("length", "tokens_per_step"))
             price = replace(predicted(store, request, tokens), bytes=predicted(store, request, at_once).bytes)

@@ -74,7 +74,7 @@ def expected(case: str, ran_here: dict[str, set[str]]) -> dict[str, set[str]]:
 def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeypatch):
     # On one as many again as the prompt has; else past the next page of 4 tokens.
     count = 41 if family == "llama" and all_of_them(pytestconfig) else 5
-    monkeypatch.setattr("analysis.kernels.grouped._cost", lambda *shape: (0.0, 1.0))  # short texts too
+    monkeypatch.setattr("analysis.kernels.grouped.relative_cost", lambda *shape: (0.0, 1.0))  # short texts too
 
     def check(case, lm):
         ids = token_ids(2, 40)

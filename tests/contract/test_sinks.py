@@ -46,7 +46,7 @@ def kernels_of(found, phase: str, sliding: bool) -> set[str]:
 # Sinks and windows sit in both alike; the experts of one take longest.
 @pytest.mark.parametrize("family", [pytest.param("gpt_oss", marks=pytest.mark.slow), "granite_swa"])
 def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeypatch):
-    monkeypatch.setattr("analysis.kernels.grouped._cost", lambda *shape: (0.0, 1.0))  # short texts too
+    monkeypatch.setattr("analysis.kernels.grouped.relative_cost", lambda *shape: (0.0, 1.0))  # short texts too
     lm, ids, failed = model(family), token_ids(2, 40), []
     count = 5
     options = dict(max_new_tokens=count, do_sample=False, eos_token_id=None)
