@@ -59,6 +59,8 @@ def written(run: Run, prompt: str) -> None:
             for row in rows
         ],
         prompt,
+        # A part of its own: in a busy browser one that stayed was once seen with the answers of the run before.
+        f"generate_answers_{run.id}{run.created}",
         run.id + run.created,
     )
     widgets.notes(run)
@@ -106,10 +108,10 @@ def _draft(curve: dict | None) -> None:
         return
     notes = [f"{count:,} tokens" if count else "waits" for count in curve["tokens"]]
     texts = dict(zip(curve["label"], curve["text"], strict=True))
-    _panels(texts, notes, "", f"draft.{sum(curve['tokens'])}")
+    _panels(texts, notes, "", "generate_draft", f"draft.{sum(curve['tokens'])}")
 
 
-def _panels(texts: dict[str, str], notes: list[str], prompt: str, identity: str) -> None:
+def _panels(texts: dict[str, str], notes: list[str], prompt: str, key: str, identity: str) -> None:
     """The texts side by side, each compared with dense attention's, which stands first, behind the `prompt`'s end."""
     before = prompt[-BEFORE:]
     answers, panels = list(texts.values()), []
@@ -118,7 +120,7 @@ def _panels(texts: dict[str, str], notes: list[str], prompt: str, identity: str)
         # A draft ends where it does not differ yet.
         cut = pieces(before, text, compared if before else text)
         panels.append(panel(label, notes[side], cut, bool(before)))
-    painted.beside(panels, key="generate_answers", identity=identity)
+    painted.beside(panels, key=key, identity=identity)
 
 
 def _time(row: dict, name: str) -> str | None:
