@@ -17,7 +17,7 @@ from ..declaration.command import (
     seed,
     window,
 )
-from .routing import HEADS, OF_INDEXER
+from .routing import OF_INDEXER
 
 # Of an indexer that is exported: readings of a token of its texts, its trainings, and tokens of a window with half as
 # many steps more than `route` takes.
@@ -198,8 +198,7 @@ class ExportEviction(OfTexts):
         if arguments.get("method") != "indexer":
             return super().workload(arguments, tokens, shape)
         of_kind = OF_INDEXER.get(arguments.get("kind") or cls.defaults["kind"], 0)
-        trained = of_kind * shape.layers * shape.heads / HEADS / shape.pace
-        return round(MEASURED * max(int(tokens), 1) + TRAININGS * CALIBRATED_IN * trained)
+        return round(MEASURED * max(int(tokens), 1) + TRAININGS * CALIBRATED_IN * of_kind * shape.beside)
 
 
 class FitMethod(OfModel):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..declaration import field
-from ..declaration.command import SMALLEST, OfModel, OfText, OfTexts, Shape, head, layer, long_text, part, seed
+from ..declaration.command import HEADS, SMALLEST, OfModel, OfText, OfTexts, Shape, head, layer, long_text, part, seed
 
 # Indexers that can be fitted beside the routers; the last one is a null, which learns the targets of other documents.
 INDEXERS = ("dsa", "glm", "qsa", "m3", "seer", "moba", "low_rank", "dsa_shuffled")
@@ -12,7 +12,6 @@ INDEXERS = ("dsa", "glm", "qsa", "m3", "seer", "moba", "low_rank", "dsa_shuffled
 # MLP for each token, and of an indexer for each token of a prompt, because as many steps train it on any text.
 OF_MLP = 1.2
 OF_INDEXER = {"dsa": 5, "glm": 5, "qsa": 5, "m3": 6, "seer": 4, "dsa_shuffled": 5}
-HEADS = 48
 # Of any indexer, for each token: its targets, and its test.
 LOOKED_AT = 0.1
 # Tokens of a prompt unless said otherwise, where the model reads as many.
@@ -79,11 +78,11 @@ class Route(OfTexts):
     @classmethod
     def workload(cls, arguments: Mapping[str, Any], tokens: int, shape: Shape = SMALLEST) -> int:
         """Readings of a token: of the texts, and what training the MLP and the indexers of all layers takes."""
-        kinds, heads = arguments.get("kinds") or [], shape.layers * shape.heads / HEADS
+        kinds = arguments.get("kinds") or []
         asked = str(arguments.get("heads") or "all")
-        mlp = OF_MLP * (heads if asked == "all" else len(asked.split(",")) / HEADS) * arguments.get("mlp", True)
-        mlp, heads = mlp / shape.pace, heads / shape.pace
-        trained = heads * (arguments.get("length") or LENGTH) * sum(OF_INDEXER.get(kind, 0) for kind in kinds)
+        heads = shape.beside if asked == "all" else len(asked.split(",")) / HEADS / shape.pace
+        mlp = OF_MLP * heads * arguments.get("mlp", True)
+        trained = shape.beside * (arguments.get("length") or LENGTH) * sum(OF_INDEXER.get(kind, 0) for kind in kinds)
         return round(max(int(tokens), 1) * (1 + mlp + LOOKED_AT * len(kinds)) + trained)
 
 

@@ -24,6 +24,10 @@ SCHEMA = 2
 _VERB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
+# Heads of the bundled model, on which was measured what a command takes beside its readings.
+HEADS = 48
+
+
 class Shape(NamedTuple):
     """Of a model: its layers, the heads of each, and how many times as long as one of the bundled model's a reading of
     a token takes: what is trained beside a model does not grow with all of its weights."""
@@ -31,6 +35,11 @@ class Shape(NamedTuple):
     layers: int
     heads: int
     pace: float = 1.0
+
+    @property
+    def beside(self) -> float:
+        """Readings of this model that training all its heads takes, where that of the bundled model's takes one."""
+        return self.layers * self.heads / HEADS / self.pace
 
 
 # Where nothing is known of a model.

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..commands import COMMANDS
 from ..commands.text import Inspect, Model
-from ..declaration.command import SMALLEST, Command, Shape
+from ..declaration.command import HEADS, SMALLEST, Command, Shape
 from . import machine
 from .memory import held
 from .run import Run
@@ -23,6 +23,7 @@ SAME = 2
 APART = 1.5
 # Loading and the first compilation, when nothing is known.
 FIRST_SECONDS = 5.0
+# Of the bundled model, what all its heads read counted.
 FIRST_SECONDS_PER_TOKEN = 0.002
 # A guess is shown with the width of a guess.
 FIRST_SPREAD = 4.0
@@ -35,8 +36,6 @@ LONG = 600
 
 # Tokens assumed for a price before the text was counted.
 FIRST_GUESS = 1000
-# Of the bundled model, whose readings FIRST_SECONDS_PER_TOKEN is of: what every head reads is counted.
-HEADS = 48
 # Operations of one token in a plain pass of the bundled model, and the passes that a reading takes beside its heads.
 OF_BUNDLED, PASSES = 2 * 5.77e6, 3
 OF_START = {"text": "", "router": "k8-top1", "min_distance": 128, "long_text": "windows"}  # what decides that reading
