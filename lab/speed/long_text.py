@@ -109,12 +109,17 @@ class LongText(Study):
                 f"One head alone reads {alone[-1]['length']:,} tokens in {took[id(longest[GROUPED])]} with {GROUPS} "
                 f"groups; dense attention takes {took[id(longest[DENSE])]}, {how}."
             )
-        drawn = [row | {"gigabytes": row["bytes"] and row["bytes"] / 1e9} for row in rows]
+        drawn = []
+        for row in rows:
+            # What is reckoned is a line of its own.
+            line = f"{row['what']}, by the fitted power" if row["fitted"] else row["what"]
+            drawn.append(row | {"line": line, "gigabytes": row["bytes"] and row["bytes"] / 1e9})
         panels = []
         for title, whats in (("One head's attention", (GROUPED, DENSE)), ("Statistics of all heads", (STATISTICS,))):
             own = [row for row in drawn if row["what"] in whats]
             for kind, label, key in (("time", unit, time), ("peak", "GB", "gigabytes")) if own else ():
-                panels.append(lines_of(f"{title}: {kind}", own, "what", "length", "tokens", label, key))
+                points = [row for row in own if row[key] is not None]
+                panels.append(lines_of(f"{title}: {kind}", points, "line", "length", "tokens", label, key))
         fits = {name: powers(rows, key) for name, key in (("the time", time), ("the peak", "bytes"))}
         notes = [f"Fitted power of the length with which {name} grows: {fit}." for name, fit in fits.items() if fit]
         return presented("long-text", " ".join(sentences), panels or None, *notes)
