@@ -37,6 +37,9 @@ PAPER_SHARE = 0.15
 CLAIMED = ("softmax", TUNED, "sinkhorn", "sinkhorn with 50 iterations")
 # A layer whose largest group holds this share of the tokens.
 COLLAPSED = 0.9
+# A group that holds less than this part of its even share is dead. The paper counts dead groups (table 8, balance weight
+# times five) and does not say from when on one is.
+DEAD = 0.1
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
 
 
@@ -164,10 +167,16 @@ def _end(lm: Model, router: FocusRouter, windows: np.ndarray) -> tuple[dict[str,
     return {
         "share": float(np.mean(shares)),
         "worst": max(shares),
+        "dead": float(np.mean([dead_groups(layer, router.K) for layer in labels])),
         "causal": max(largest_share(layer, router.K) for layer in causal),
         "confidence": float(np.mean([confidence(groups) for groups in soft])),
         "hard": hard,
     }, labels
+
+
+def dead_groups(group: np.ndarray, groups: int) -> int:
+    """How many of the groups hold less than `DEAD` of their even share of the tokens, labels [...]."""
+    return int((np.bincount(group.ravel(), minlength=groups) < DEAD * group.size / groups).sum())
 
 
 def together(parts: list[dict]) -> dict:

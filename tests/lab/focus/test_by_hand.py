@@ -13,7 +13,7 @@ from analysis.studies.stored.comparisons import difference
 from analysis.training.settings import RouterTraining
 from lab.focus.ablations import FACTORS, VARIED, cells, paper_numbers
 from lab.focus.causality import far_gates, group_agreement
-from lab.focus.dominance import PATHS, curve, together
+from lab.focus.dominance import PATHS, curve, dead_groups, together
 from lab.focus.groups import pairs_panel
 from lab.focus.printed import FocusPrinted, curve_points, flat
 from lab.harness.routed import window_pairs
@@ -87,6 +87,11 @@ def test_group_agreement():
     router.projection.data[0] = router.centroids.data[0] = torch.eye(2)
     hidden = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [1.0, 0.0]])
     assert group_agreement(router, [hidden], 2) == [0.75]
+
+
+def test_a_group_is_dead_below_a_tenth_of_its_even_share():
+    """Even shares are 25 of 100 tokens: 2 are too few, 3 are not."""
+    assert dead_groups(np.repeat([0, 1, 2], [95, 3, 2]).reshape(4, 25), 4) == 2
 
 
 def test_the_trainings_of_a_row_are_put_together():
