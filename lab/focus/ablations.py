@@ -61,6 +61,7 @@ class Ablations(Training):
     It can be run in portions (`rows`, `seeds`, `others`) and collected at the end."""
 
     name = "ablations"
+    tables = ("rows", "curves")
 
     length: int = option(1024, "tokens in a sequence and in a window of text, as in the paper")
     windows: int = option(16, "held-out windows of text", low=2, high=4096)
@@ -91,6 +92,7 @@ class Ablations(Training):
             checked[name] = phase_2(default, untrained, reading)[0]
         return {
             "rows": rows,
+            "curves": trainer.curves,
             "dense": {"loss": dense.loss, "perplexity": dense.perplexity},
             "n_sink": default.n_sink,
             "windows": len(trainer.windows),
@@ -109,7 +111,7 @@ class Ablations(Training):
         length, first, second, routers = self.length, Reads(trainer.units), Reads(trainer.units), {}
         for seed in self.seeds_of(plan):
             plan_of_seed = replace(plan, seed=seed)
-            router = routers[seed] = trainer.router(self.named(f"{label}, phase 1", plan_of_seed), plan_of_seed)
+            router = routers[seed] = trainer.router(f"{label}, phase 1", plan_of_seed)
             arms = named_arms(router, plan.window) | {"random": chance_arms(router, plan_of_seed)}
             # Its own groups, dealt to the tokens by chance.
             draws, reads = range(DRAWS * seed, DRAWS * (seed + 1)), {"window": plan.window}
@@ -131,14 +133,12 @@ class Ablations(Training):
         row |= first.differences(against)
         for seed, router in routers.items():
             plan_of_seed, key = replace(plan, seed=seed), (plan.groups, plan.window, seed)
-            name = self.named(f"{label}, phase 2", plan_of_seed)
-            tuned = trainer.tuned(
-                name, *phase_2(plan_of_seed, router, "soft"), lambda own: named_arms(own, plan.window)
-            )
+            start = phase_2(plan_of_seed, router, "soft")
+            tuned = trainer.tuned(f"{label}, phase 2", *start, lambda own: named_arms(own, plan.window))
             if key not in random_groups:
                 same_size = self.plan(groups=plan.groups, window=plan.window, seed=seed)
                 untrained = FocusRouter(trainer.lm.num_layers, trainer.lm.width, same_size.router_settings(), seed=seed)
-                name = self.named(f"{plan.groups} random groups, window {plan.window}", plan_of_seed)
+                name = f"{plan.groups} random groups, window {plan.window}"
 
                 def drawn(own: FocusRouter, plan: RouterTraining = plan_of_seed) -> dict[str, list[Arm]]:
                     return {"random": chance_arms(own, plan)}

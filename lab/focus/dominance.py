@@ -37,8 +37,8 @@ PAPER_SHARE = 0.15
 CLAIMED = ("softmax", TUNED, "sinkhorn", "sinkhorn with 50 iterations")
 # A layer whose largest group holds this share of the tokens.
 COLLAPSED = 0.9
-# A group that holds less than this part of its even share is dead. The paper counts dead groups (table 8, balance weight
-# times five) and does not say from when on one is.
+# A group that holds less than this part of its even share is dead. The paper counts them (table 8, balance weight times
+# five) and does not say from when on one is.
 DEAD = 0.1
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
 
@@ -78,7 +78,7 @@ class Dominance(Training):
                 both = [self.plan(phase=phase, seed=seed, **settings[name]) for phase in (1, 2)]
                 plans.setdefault(name, both[0])
                 decides = [lm.revision, str(lm.dtype), trainer.texts, [plan.plain() for plan in both]]
-                make = partial(_train_both, trainer, self.named(name, both[0]), both)
+                make = partial(_train_both, trainer, trainer.named(name, seed), both)
                 parts.append(trainer.part(f"dominance-{name.replace(' ', '-')}", decides, make))
             row = together(parts)
             rows.append({"row": name, "seeds": len(parts), "settings": settings[name], **row["ends"]})

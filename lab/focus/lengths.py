@@ -84,7 +84,7 @@ class Lengths(Training):
         routers = {}
         for seed in self.every_seed:
             plan_of_seed = replace(plan, seed=seed)
-            routers[seed] = trainer.router(self.named(f"at {self.length:,} tokens", plan_of_seed), plan_of_seed)
+            routers[seed] = trainer.router(f"at {self.length:,} tokens", plan_of_seed)
         for length in lengths:
             ids, documents = self.cut(run, length)
             reads = Reads(documents)

@@ -12,7 +12,7 @@ from analysis.studies.stored.comparisons import Row, difference, interval_caveat
 from analysis.studies.stored.measured import DENSE, KERNELS, Bench, trained_arm, window_arm
 from analysis.studies.stored.panels import chart, presented
 from analysis.studies.stored.runner import Runnable, Seeds, Setting, Windows, option
-from analysis.studies.stored.trained import PhaseTrainer, chance_arms, first_losses, plain
+from analysis.studies.stored.trained import PhaseTrainer, chance_arms, first_losses, loss_curve, plain
 from analysis.studies.text.held_out import ids_hash
 from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, equal_pairs_window, pairs_share, pooled_reads
@@ -91,7 +91,7 @@ class FocusPrinted(Seeds, Windows):
                 router = trainer.router(f"{steps:,} steps, seed {seed}", plan)
                 arms = {key: [trained_arm(reading, router, self.window)] for key, reading in READ.items()}
                 reads.add(pooled_reads(trainer, router, arms | {"random": chance_arms(router, plan)}))
-                curves += curve_points(steps, seed, router.about["losses"])
+                curves += loss_curve(router.about["losses"], POINTS, steps=steps, seed=seed)
             wide = equal_pairs_window(reads["hard"].pairs, self.length)
             equal = pooled_reads(trainer, base, {"window": [window_arm(wide)]})["window"]
             losses = {key: reads.losses(key)[:, report] for key in (*READ, "random")}
@@ -146,15 +146,6 @@ class FocusPrinted(Seeds, Windows):
         rates = ", ".join(f"{row['rate']:g}" for row in numbers["tried"])
         note = f"The rate {protocol['rate']:g} was chosen of {rates} on other documents than those that report."
         return presented("focus-printed", sentence, charts, note, interval_caveat(protocol))
-
-
-def curve_points(steps: int, seed: int, losses: list[float]) -> list[Row]:
-    """The losses of a training as few points, means of the steps between."""
-    points = []
-    for piece in np.array_split(np.arange(len(losses)), min(POINTS, len(losses))):
-        loss = float(np.mean([losses[step] for step in piece]))
-        points.append({"steps": steps, "seed": seed, "step": int(piece[-1]) + 1, "loss": loss})
-    return points
 
 
 def flat(row: Row, key: str = "soft") -> bool | None:

@@ -46,9 +46,10 @@ class Finetuning(Training):
     with the folders `books`, `python`, `wikitext2` has three domains, any other is one."""
 
     name = "finetuning"
+    tables = ("rows", "curves")
 
     def measure(self, run: Setting) -> dict:
-        plan, texts, rows = self.plan(), domains(self.corpus, self.rows, run.context), []
+        plan, texts, rows, curves = self.plan(), domains(self.corpus, self.rows, run.context), [], []
         plans: dict[str, RouterTraining] = {}
         about: dict[str, dict[str, Any]] = {}
         for index, (domain, (train, held_out)) in enumerate(texts.items()):
@@ -62,11 +63,13 @@ class Finetuning(Training):
             for seed in self.every_seed:
                 trained_with = self.train(trainer, replace(plan, seed=seed), reads)
                 plans = trained_with if seed == self.seed else plans
+            curves += [{"domain": domain} | point for point in trainer.curves]
             rows += [{"domain": domain, "arm": arm} | _row(arm, reads, self.length) for arm in ARMS]
             about[domain] = {"training_text": trainer.texts, "text": ids_hash(ids), "units": len(np.unique(units))}
             about[domain]["documents"] = [len(train), len(held_out)]
         return {
             "rows": rows,
+            "curves": curves,
             "window": plan.window,
             "n_sink": plan.n_sink,
             "windows": len(ids),
@@ -87,7 +90,7 @@ class Finetuning(Training):
         reads of the held-out windows, and `on` those it was trained on, `tuned` and as the `base` reads the same way,
         and with `literal` groups where it has any."""
         window = plan.window
-        router, seen = trainer.router(self.named("phase 1", plan), plan), trainer.sample(self.windows)
+        router, seen = trainer.router("phase 1", plan), trainer.sample(self.windows)
         base = named_arms(router, window) | {"full attention": [DENSE], "random groups": chance_arms(router, plan)}
         before = pooled_reads(trainer, router, base)
         wide = equal_pairs_window(before["trained"].pairs, self.length, trainer.n_sink)
@@ -101,7 +104,7 @@ class Finetuning(Training):
             def arms(own: FocusRouter, arm: str = arm) -> dict[str, list[Arm]]:
                 return {arm: (base | alone)[arm]} if arm in base | alone else named_arms(own, window)
 
-            tuned = trainer.tuned(self.named(arm, plan), plans[arm], start, arms, seen)
+            tuned = trainer.tuned(arm, plans[arm], start, arms, seen)
             name = arm if arm in base | alone else "trained"
             reads.add({(arm, "tuned"): tuned["held out"][name], (arm, "tuned on"): tuned["trained on"][name]})
             reads.add({(arm, "base"): before[name], (arm, "base on"): before_on[name]})

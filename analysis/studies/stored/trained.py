@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,7 @@ from ...training.focus import finetune, train_router
 from ...training.settings import RouterTraining
 from ..context import Context
 from ..text.held_out import corpus_hash, ids_hash, sample_windows, spread_windows
+from .comparisons import Row
 from .measured import DRAWS, Arm, Bench, Measured, drawn_arms, router_hash
 from .runner import Seeds, Setting, Windows, option
 
@@ -24,6 +25,8 @@ from .runner import Seeds, Setting, Windows, option
 CHECKED = 2
 # Of a unit of work: the training, the rest is measuring.
 TRAINED = 0.9
+# Of a curve of losses.
+POINTS = 20
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,6 @@ class Training(Seeds, Windows):
         """The training in phase 1; `more` adds to it and overrides. Errors: BadSetting."""
         names = "groups window n_sink steps tokens_per_step length rate base_rate seed".split()
         return RouterTraining(**{name: getattr(self, name) for name in names} | {"check_windows": 0} | more)
-
-    def named(self, name: str, plan: RouterTraining) -> str:
-        """What a training is called in the progress: its seed is said where there are several."""
-        return name if self.seeds == 1 else f"{name}, seed {plan.seed}"
 
     def sample(self, run: Setting, numbers: dict) -> dict[str, list[float]]:
         return first_losses(run.lm, numbers)
@@ -103,7 +102,8 @@ class Trainer:
     """Trains on `documents` and measures on held-out `windows` [n, T]; `units` [n] says which document each is of.
 
     What is done lies in `work`, named by a hash of all that decides it, and is not done again; a training that was
-    stopped goes on from its checkpoint. `expected` units of work are to do, of which `done` are.
+    stopped goes on from its checkpoint. `expected` units of work are to do, of which `done` are. Every arm is trained
+    `seeds` times; `curves` are the losses of the trainings so far, as `loss_curve`.
     """
 
     lm: Model
@@ -114,11 +114,14 @@ class Trainer:
     context: Context
     expected: int
     done: int = 0
+    seeds: int = 1
+    curves: list[Row] = field(default_factory=list)
 
     @classmethod
     def of(cls, run: Setting, **more: Any) -> Self:
         """On the texts of a setting; `more` adds to that and overrides. Errors: BadSetting, BadText."""
         about: dict[str, Any] = {"lm": run.lm, "work": run.work, "context": run.context}
+        about["seeds"] = vars(run.sizes).get("seeds", 1)
         if "documents" not in more:
             about |= {"documents": run.texts[0], "windows": run.windows, "units": run.documents}
         return cls(**about | more)
@@ -133,6 +136,10 @@ class Trainer:
         """The training texts as one run of tokens; made when something has to be trained."""
         self.context.progress(min(1.0, self.done / self.expected), "tokenising the training texts")
         return token_stream(self.lm.tokenizer, self.documents)
+
+    def named(self, name: str, seed: int) -> str:
+        """What a training is called in the progress: its seed is said where there are several."""
+        return name if self.seeds == 1 else f"{name}, seed {seed}"
 
     def part(self, name: str, decides: list, make: Callable[[Path], dict]) -> dict:
         """What `make(doing)` gives, stored and found again as `Context.part` does; one unit of work."""
@@ -157,15 +164,21 @@ class PhaseTrainer(Trainer):
         return spread_windows(self.ids, length, count).reshape(-1, length)
 
     def router(self, name: str, plan: RouterTraining) -> FocusRouter:
-        """The router that phase 1 of the plan gives."""
+        """The router that phase 1 of the plan gives; one unit of work."""
+        router = self.of_phase_1(name, plan)
+        self.done += 1
+        self.curves += loss_curve(router.about["losses"], training=name, seed=plan.seed)
+        return router
+
+    def of_phase_1(self, name: str, plan: RouterTraining) -> FocusRouter:
+        """As `router`, a piece of another unit of work."""
         path = self.work / f"router-{self._key(plan.plain())}.safetensors"
         with self.context.alone(path, name):
             if not path.is_file():
-                checkpoint = path.with_suffix(".checkpoint")
-                router, _, log = train_router(self.lm, self.ids, plan, checkpoint, self.within(name).progress)
+                checkpoint, report = path.with_suffix(".checkpoint"), self.within(self.named(name, plan.seed)).progress
+                router, _, log = train_router(self.lm, self.ids, plan, checkpoint, report)
                 router.save(path, revision=self.lm.revision, losses=[row["loss"] for row in log])
                 clear(checkpoint)
-        self.done += 1
         return FocusRouter.load(path, self.lm.num_layers, self.lm.width)
 
     def measure(self, router: FocusRouter, arms: list[Arm], windows: np.ndarray | None = None) -> dict[str, Read]:
@@ -192,7 +205,7 @@ class PhaseTrainer(Trainer):
         checkpoint = self.work / f"tuned-{self._key(plan.plain(), router_hash(start))}.checkpoint"
 
         def make(doing: Path) -> dict:
-            report = self.within(name, TRAINED).progress
+            report = self.within(self.named(name, plan.seed), TRAINED).progress
             copy, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, report)
             result: dict[str, Any] = {"losses": [row["loss"] for row in log]}
             context, named = self.within(name, 1 - TRAINED, TRAINED), arms(router)
@@ -206,6 +219,7 @@ class PhaseTrainer(Trainer):
 
         parts = self.part("tuned", self._decides(plan.plain(), router_hash(start), settings, texts), make)
         clear(checkpoint)
+        self.curves += loss_curve(parts["losses"], training=name, seed=plan.seed)
         reads: dict[str, dict[str, Read]] = {}
         for where in windows:
             stored = {arm: Read.stored(part) for arm, part in parts[where].items()}
@@ -227,6 +241,16 @@ def phase_2(
     `window` tokens are always read (default: the router's)."""
     start = router if window is None else router.variant(window=window)
     return replace(plan, phase=2, reading=reading).after(start), start
+
+
+def loss_curve(losses: list[float], points: int = POINTS, **about: Any) -> list[Row]:
+    """The losses of a training, in nats per token, as few points `step loss`, means of the steps between; `about` says
+    whose they are."""
+    rows = []
+    for piece in np.array_split(np.arange(len(losses)), min(points, len(losses))):
+        loss = round(float(np.mean([losses[step] for step in piece])), 5)
+        rows.append(about | {"step": int(piece[-1]) + 1, "loss": loss})
+    return rows
 
 
 def first_losses(lm: Model, numbers: dict) -> dict[str, list[float]]:

@@ -47,9 +47,11 @@ class Baseline(Seeds, Windows):
     a model. With `benchmarks` every copy is asked those of the tables whose files are in models_cache/benchmarks.
     `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
     `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
-    `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base."""
+    `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. `curves`: the losses of every
+    training, as `loss_curve`."""
 
     name = "baselines"
+    tables = ("rows", "curves")
 
     method: str | None = as_declared("method")
     rates: list[float] | None = as_declared("rates")
@@ -114,7 +116,7 @@ class Baseline(Seeds, Windows):
             rows.append(row_of(facts, read, base, new, units))
         plans_to_repeat = {}
         for way in ways:
-            trained = [trainer.way(way, of_seed, self.seeds) for of_seed in plans_of_seeds]
+            trained = [trainer.way(way, of_seed) for of_seed in plans_of_seeds]
             first_plan, first = trained[0]
             if first_plan and first_plan.phase == 1 and way.rate == rates[-1]:
                 plans_to_repeat[way.name] = first_plan
@@ -124,6 +126,7 @@ class Baseline(Seeds, Windows):
                 rows.append(row_of(facts, [part["reads"][read] for _, part in trained], base, new, units))
         return {
             "rows": rows,
+            "curves": trainer.curves,
             "windows": self.windows,
             "plans": plain(plans_to_repeat),
             "protocol": {

@@ -24,7 +24,7 @@ from ...training.settings import RouterTraining
 from ..benchmarks.scores import Coded
 from ..benchmarks.tasks import Asked
 from ..stored.measured import READINGS
-from ..stored.trained import TRAINED, PhaseTrainer, phase_2
+from ..stored.trained import TRAINED, PhaseTrainer, loss_curve, phase_2
 from ..text.held_out import ids_hash, storing
 from .finetune_tasks import answers, scored
 
@@ -81,10 +81,10 @@ class Baselines(PhaseTrainer):
         name = f"{READERS[kind]}, as pretrained, seed {plan.seed}"
         return self.part("baselines-read", decides, lambda _: self._read(self.lm, self._reader(kind, plan), 0.0, name))
 
-    def way(self, way: Way, plan: RouterTraining, seeds: int) -> tuple[RouterTraining | None, dict]:
-        """(its plan as a router's or a control's training, `parameters` trained and what every reading gives) of one
-        training of so many."""
-        name = way.name if seeds == 1 else f"{way.name}, seed {plan.seed}"
+    def way(self, way: Way, plan: RouterTraining) -> tuple[RouterTraining | None, dict]:
+        """(its plan as a router's or a control's training, `parameters` trained, `losses` of its steps and what every
+        reading gives)."""
+        name = self.named(way.name, plan.seed)
         start: FocusRouter | None = None
         decides: list = [way.kind, way.size]
         train: Callable[..., dict] = self._copy
@@ -99,41 +99,42 @@ class Baselines(PhaseTrainer):
         decides = self._decides(run_plan.plain(), *decides, self._measured())
         # One whose copy went has to be trained again.
         decides += ["its copy stays"] if self.keep and way.kind != "focus" else []
-        made = self.part("baselines", decides, lambda doing: train(way, name, run_plan, start, doing))
+        made = self.part("baselines-way", decides, lambda doing: train(way, name, run_plan, start, doing))
+        self.curves += loss_curve(made["losses"], training=way.name, seed=plan.seed)
         return None if way.kind in READERS else run_plan, made
 
     def _focus(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
         """The router alone, read hard and through its soft gate."""
-        router, reads = self.router(name, plan), {}
-        # The router and its reading are one unit.
-        self.done -= 1
+        router, reads = self.of_phase_1(way.name, plan), {}
         for read, reading_name in READ.items():
             about = {"window": plan.window, "n_sink": self.n_sink, **READINGS[read]}
             method = METHODS["focus"].build(router, **about)
             reads[read] = self._read(self.lm, method, TRAINED, f"{name}, {reading_name}", kernels=True)
-        return {"parameters": router.size, "reads": reads}
+        return {"parameters": router.size, "reads": reads, "losses": router.about["losses"]}
 
     def _copy(self, way: Way, name: str, plan: RouterTraining, start: FocusRouter, doing: Path) -> dict:
         """A copy of the model, with LoRA, DoRA or whole."""
         # The copy learns under full attention, so that LoRA and all weights are compared without groups.
         rank, dora = way.size if way.kind in ADAPTERS else None, way.kind == "dora"
         place, report = doing / "training.checkpoint", self.within(name, TRAINED).progress
-        tuned = finetune(self.lm, start, self.ids, plan, place, report, rank=rank, dora=dora)[0]
+        tuned, _, _, log = finetune(self.lm, start, self.ids, plan, place, report, rank=rank, dora=dora)
         parameters = sum(p.numel() for p in tuned.lm.parameters())
         if rank is not None:
             parameters = trainable(lora_copy(self.lm, rank, dora=dora).lm)
         self._keep(tuned, way, asdict(plan))
-        return {"parameters": parameters, "reads": {"dense": self._read(tuned, METHODS["dense"](), TRAINED, name)}}
+        reads = {"dense": self._read(tuned, METHODS["dense"](), TRAINED, name)}
+        return {"parameters": parameters, "reads": reads, "losses": [row["loss"] for row in log]}
 
     def _reading_otherwise(self, way: Way, name: str, plan: RouterTraining, start: None, doing: Path) -> dict:
         """A copy of the model, all of it trained while it reads by another method."""
         names, method = "length steps tokens_per_step warm_up clip seed".split(), self._reader(way.kind, plan)
         extension = Extension(rate=plan.base_rate, **{name: getattr(plan, name) for name in names})
         report, place = self.within(name, TRAINED).progress, doing / "training.checkpoint"
-        tuned, _ = extend(self.lm, self.ids, extension, place, report, self.texts, method)
+        tuned, losses = extend(self.lm, self.ids, extension, place, report, self.texts, method)
         parameters = sum(p.numel() for p in tuned.lm.parameters())
         self._keep(tuned, way, asdict(extension))
-        return {"parameters": parameters, "reads": {way.kind: self._read(tuned, method, TRAINED, name)}}
+        reads = {way.kind: self._read(tuned, method, TRAINED, name)}
+        return {"parameters": parameters, "reads": reads, "losses": losses}
 
     def _keep(self, tuned: Model, way: Way, plan: dict) -> None:
         """Leave a copy as a model, where copies stay. Its name ends with what decides it."""

@@ -10,12 +10,13 @@ from analysis.methods.focus import Focus
 from analysis.models import load_model
 from analysis.studies import NAMED
 from analysis.studies.stored.comparisons import difference
+from analysis.studies.stored.trained import loss_curve
 from analysis.training.settings import RouterTraining
 from lab.focus.ablations import FACTORS, VARIED, cells, paper_numbers
 from lab.focus.causality import far_gates, group_agreement
 from lab.focus.dominance import PATHS, curve, dead_groups, together
 from lab.focus.groups import pairs_panel
-from lab.focus.printed import FocusPrinted, curve_points, flat
+from lab.focus.printed import FocusPrinted, flat
 from lab.harness.routed import window_pairs
 
 
@@ -132,6 +133,6 @@ def test_a_curve_is_flat_where_no_more_could_be_missed():
 
 
 def test_points_of_a_curve_are_means_of_their_steps():
-    assert curve_points(4, 0, [3.0, 2.0])[1] == {"steps": 4, "seed": 0, "step": 2, "loss": 2.0}
-    long = curve_points(400, 1, np.arange(400.0).tolist())
-    assert len(long) == 40 and long[0] == {"steps": 400, "seed": 1, "step": 10, "loss": 4.5}
+    assert loss_curve([3.0, 2.0], seed=0)[1] == {"seed": 0, "step": 2, "loss": 2.0}
+    long = loss_curve(np.arange(400.0).tolist(), 40, steps=400)
+    assert len(long) == 40 and long[0] == {"steps": 400, "step": 10, "loss": 4.5}
