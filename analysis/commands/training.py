@@ -31,6 +31,12 @@ class Finetune(OfModel):
     seeds: int = field(
         3, "how often each arm is trained: with seed and those after it; three let a difference be said of the method"
     )
+    others: int = field(
+        1,
+        "how often an arm is trained at a rate that its first training did not choose, at most `seeds`",
+        low=1,
+        high=99,
+    )
     method: str | None = field(
         None, f"{', '.join(WAYS[:-1])} or {WAYS[-1]}, one or several (default: all)", control="tuned_method"
     )

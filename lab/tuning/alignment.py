@@ -17,7 +17,7 @@ from analysis.studies.stored.panels import of_row, panel, presented, printed, se
 from analysis.studies.stored.runner import Runnable, Setting, option
 from analysis.studies.text.held_out import ids_hash
 from analysis.studies.training.finetune import Baseline
-from analysis.studies.training.finetune_rows import panels, sentence
+from analysis.studies.training.finetune_rows import panels, sentence, trained_less
 from analysis.studies.training.finetune_tasks import answers
 from analysis.training.extend import Extension, extend
 from lab.tuning.instructions import Instructions
@@ -93,6 +93,7 @@ class Alignment(Baseline):
         drawn = panels(rows, protocol["rates"])[:-1]
         drawn.append(panel("Table 4: Mistral-7B-Instruct", "task", "task", list(TASKS), "%", lines))
         notes = [f"The new domain is {protocol['new_domain']}.", interval_caveat(protocol)]
+        notes += trained_less(rows, protocol["seeds"])
         return of_row(presented("alignment", conclusion, drawn, *notes), rows[0])
 
 

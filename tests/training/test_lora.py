@@ -151,6 +151,25 @@ def test_every_arm_is_paired_with_the_base(home, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_only_the_rate_that_is_chosen_is_trained_from_every_seed(home, tmp_path, monkeypatch):
+    monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
+    options = {"corpus": str(home / "two"), "output": str(tmp_path / "b.json"), "method": "full,focus"}
+    asker(NAMED["baselines"], home, **options, **SIZES)(rates=[1e-3, 1e-2], seeds=3)
+    stored = json.loads((tmp_path / "b.json").read_text())
+    rows = [row for row in stored["rows"] if row["rate"]]
+    for line in {row["line"] for row in rows}:
+        best = min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"])
+        assert best["seeds"] == 3
+    assert min(row["seeds"] for row in rows) == 1 and "Trainings at a rate that was not chosen: 1." in stored["notes"]
+    trainings = {(point["training"], point["seed"]) for point in stored["curves"]}
+    full = {row["rate"]: row["seeds"] for row in rows if row["line"] == "full fine-tuning"}
+    for rate, seeds in full.items():
+        assert {seed for name, seed in trainings if name == f"full fine-tuning, {rate:g}"} == set(range(seeds))
+    steps = [point["step"] for point in stored["curves"] if point["training"] == "full fine-tuning, 0.01"]
+    assert max(steps) == SIZES["steps"]
+
+
+@pytest.mark.slow
 def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
     monkeypatch.setattr("analysis.studies.training.finetune.ITEMS", 2)
     monkeypatch.setattr(places, "CACHE", tmp_path / "cache")

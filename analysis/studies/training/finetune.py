@@ -16,7 +16,7 @@ from ..stored.panels import of_row, presented
 from ..stored.runner import Runnable, Seeds, Setting, Windows, declared_option
 from ..stored.trained import first_losses, plain
 from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
-from .finetune_rows import panels, reporting, row_of, sentence
+from .finetune_rows import choosing, panels, reporting, row_of, sentence, trained_less
 from .finetune_tasks import benchmarks, questions
 from .finetune_ways import ADAPTERS, RANKS, READ, READERS, Baselines, Way
 
@@ -42,9 +42,11 @@ class Baseline(Seeds, Windows):
     """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
     on the generated tasks, paired with the base.
 
-    LoRA and DoRA have ranks 4 and 16, Focus `groups` groups and 2, of 16 dimensions; a model that reads with
-    Longformer, Performer or Routing Transformer is also measured as it was pretrained. With `keep` every copy stays as
-    a model. With `benchmarks` every copy is asked those of the tables whose files are in models_cache/benchmarks.
+    Each is trained once at every rate, then `seeds` times in all at the rate which the windows that do not report
+    choose, and `others` times at the rest. LoRA and DoRA have ranks 4 and 16, Focus `groups` groups and 2, of 16
+    dimensions; a model that reads with Longformer, Performer or Routing Transformer is also measured as it was
+    pretrained. With `keep` every copy stays as a model. With `benchmarks` every copy is asked those of the tables whose
+    files are in models_cache/benchmarks.
     `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
     `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
     `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. `curves`: the losses of every
@@ -63,6 +65,7 @@ class Baseline(Seeds, Windows):
     steps: int = as_declared("steps")
     tokens_per_step: int = as_declared("tokens_per_step")
     rows: str | None = as_declared("rows")
+    others: int = as_declared("others")
     keep: bool = as_declared("keep")
     benchmarks: bool = as_declared("benchmarks")
 
@@ -90,12 +93,12 @@ class Baseline(Seeds, Windows):
         windows_of, units = {}, {}
         for name, (_, held_out) in texts.items():
             windows_of[name], units[name] = held_out_windows(lm, held_out, self.length, self.windows)
-        ways = [Way(kind, size, rate) for kind in kinds for size in _sizes(kind, self.groups) for rate in rates]
-        readers = [kind for kind in kinds if kind in READERS]
+        sized = [(kind, size) for kind in kinds for size in _sizes(kind, self.groups)]
+        readers, others = [kind for kind in kinds if kind in READERS], min(self.others, self.seeds)
         trainer = Baselines.of(
             run,
             n_sink=plan.n_sink,
-            expected=self.seeds * (len(ways) + len(readers)) + 1,
+            expected=1 + self.seeds * len(readers) + len(sized) * (self.seeds + others * (len(rates) - 1)),
             documents=texts[new][0],
             windows=windows_of[new],
             units=units[new],
@@ -115,15 +118,22 @@ class Baseline(Seeds, Windows):
             facts = about(f"{READERS[kind]}, as pretrained", READERS[kind], None, 0)
             rows.append(row_of(facts, read, base, new, units))
         plans_to_repeat = {}
-        for way in ways:
-            trained = [trainer.way(way, of_seed) for of_seed in plans_of_seeds]
-            first_plan, first = trained[0]
-            if first_plan and first_plan.phase == 1 and way.rate == rates[-1]:
-                plans_to_repeat[way.name] = first_plan
-            for read in first["reads"]:
-                line = f"{way.line}, {READ[read]}" if read in READ else way.line
-                facts = about(line, READ.get(read, READERS.get(read, read)), way.rate, first["parameters"])
-                rows.append(row_of(facts, [part["reads"][read] for _, part in trained], base, new, units))
+        for kind, size in sized:
+            first = {rate: trainer.way(Way(kind, size, rate), plan) for rate in rates}
+            readings = list(first[rates[0]][1]["reads"])
+            best = {
+                min(rates, key=lambda rate: choosing(first[rate][1]["reads"][read], new, units)) for read in readings
+            }
+            for rate, (first_plan, part) in first.items():
+                way = Way(kind, size, rate)
+                if first_plan and first_plan.phase == 1 and rate == rates[-1]:
+                    plans_to_repeat[way.name] = first_plan
+                more = plans_of_seeds[1 : self.seeds if rate in best else others]
+                parts = [part, *(trainer.way(way, of_seed)[1] for of_seed in more)]
+                for read in readings:
+                    line = f"{way.line}, {READ[read]}" if read in READ else way.line
+                    facts = about(line, READ.get(read, READERS.get(read, read)), rate, part["parameters"])
+                    rows.append(row_of(facts, [part["reads"][read] for part in parts], base, new, units))
         return {
             "rows": rows,
             "curves": trainer.curves,
@@ -161,6 +171,7 @@ class Baseline(Seeds, Windows):
     def shown(numbers: dict) -> dict:
         rows, made_with = numbers["rows"], numbers["protocol"]
         notes = [f"The new domain is {made_with['new_domain']}.", interval_caveat(made_with)]
+        notes += trained_less(rows, made_with.get("seeds", 1))
         notes += [SEEN] if made_with["model"] == "demo" else []
         notes += [APART] if any(row["read"] in READERS.values() for row in rows) else []
         conclusion = sentence(rows, made_with.get("seeds", 1))

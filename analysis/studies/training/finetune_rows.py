@@ -26,16 +26,21 @@ def reporting(units: np.ndarray) -> np.ndarray:
     return two_sides(units, DOCUMENTS)
 
 
+def choosing(part: dict, new: str, units: dict[str, np.ndarray]) -> float:
+    """What a rate is chosen by: nats per token on the new domain's documents that do not report, of which nothing else
+    is told. `part` as in `row_of`."""
+    return float(np.array(part["means"][new])[~reporting(units[new])].mean())
+
+
 def row_of(about: dict, parts: list[dict], base: dict, new: str, units: dict[str, np.ndarray]) -> dict:
-    """A row: `about` it, the perplexity of every domain, and the differences to the base. `found`, a part for every
-    seed, and `base`: `means` domain -> nats per token of each window, `tasks` task -> scores of items; `units` domain
-    -> the document of each window. The new domain's documents that do not report are kept for `choosing` among rates
-    (nats per token): nothing else is told of them. Where `benchmarks` were asked, their shares, and under the name of
-    each its share minus the base's."""
+    """A row: `about` it, the perplexity of every domain, and the differences to the base. `parts`, one of every
+    training, and `base`: `means` domain -> nats per token of each window, `tasks` task -> scores of items; `units`
+    domain -> the document of each window. `choosing` is of the first training, which every rate has. Where `benchmarks`
+    were asked, their shares, and under the name of each its share minus the base's."""
     means = {name: np.array([part["means"][name] for part in parts]) for name in base["means"]}  # [seeds, n] each
     before = {name: np.array(part) for name, part in base["means"].items()}
     reported = reporting(units[new])
-    row = about | {"choosing": float(means[new][:, ~reported].mean())}
+    row = about | {"seeds": len(parts), "choosing": choosing(parts[0], new, units)}
     for losses in (means, before):
         losses[new] = losses[new][..., reported]
     old = [name for name in means if name != new]
@@ -102,6 +107,12 @@ def sentence(rows: list[dict], seeds: int, tasks_are: str = "Tasks right") -> st
     verdicts.append(f"{tasks_are}: {', '.join(tasks) or f'no change is significant{limit}'}.")
     headline = f"Each at the rate that other texts chose. {' '.join(verdicts)}"
     return f"{headline}{multiplicity_note(best, *DOMAINS, 'tasks')}{scope_of_claim(seeds, 'model')}"
+
+
+def trained_less(rows: list[dict], seeds: int) -> list[str]:
+    """The note that rates which were not chosen were trained less often, where they were."""
+    fewest = min(row.get("seeds", 1) for row in rows if row["rate"] is not None)
+    return [f"Trainings at a rate that was not chosen: {fewest}."] if fewest < seeds else []
 
 
 def _decided(best: list[dict], key: str) -> str:
