@@ -1,6 +1,5 @@
 """Budgets in sentences: how many keys the heads need, where reading fewer breaks, how a policy was made."""
 
-import itertools
 from collections.abc import Sequence
 
 from analysis.claims import Comparison, number
@@ -51,7 +50,14 @@ def needs(table: dict, window: int, about: dict) -> str:
 def breaks(rows: Sequence[dict], chosen: float) -> str:
     """Down to which share of the pairs nothing is lost, then what the chosen share costs, and the smallest; `rows` from
     the largest share on."""
-    free = [row for row in itertools.takewhile(_harmless, rows) if row["share"] < 1]
+    free = []
+    for row in rows:
+        low = row["difference"] if row["low"] is None else row["low"]
+        # Free where the interval of the change holds zero, or the change is printed as none.
+        if low > 0 and abs(row["difference"]) >= 0.0005:
+            break
+        if row["share"] < 1:
+            free.append(row)
     at_share = {row["share"]: row for row in rows}
     words = [f"Reading {share(free[-1]['share'])} costs nothing."] if free else []
     shares = {row["share"] for row in free}
@@ -62,12 +68,6 @@ def breaks(rows: Sequence[dict], chosen: float) -> str:
     if rows[-1]["share"] not in shares:
         words.append(f"{share(rows[-1]['share'])} costs {_short(rows[-1]['difference'])}.")
     return " ".join(words if free else ["Reading", *words])
-
-
-def _harmless(row: dict) -> bool:
-    """Whether the interval of the change holds zero, or the change is printed as none."""
-    low = row["difference"] if row["low"] is None else row["low"]
-    return low <= 0 or abs(row["difference"]) < 0.0005
 
 
 def _short(change: float) -> str:

@@ -6,7 +6,7 @@ from app import cached
 from app.budgets import budget_words, by_hand, calibrate, cap, cost, effect, evidence, live, policy, reads
 from app.selection import state
 from app.selection.sparsify import BUDGET_TABS
-from app.ui import screen, widgets
+from app.ui import jobs, screen, widgets
 from app.ui.tabs import drawer, folds
 
 
@@ -15,12 +15,19 @@ def show() -> None:
     chosen = st.session_state
     if chosen["budgets"] == "query":
         state.choose(chosen, budgets="map", budgets_evidence=True)
-    policy.take_new()
-    live.follow_link()
+    job = jobs.current()
+    # Once, when a calibration that this page waited for is done: the policy that it made is the one in use.
+    if job and (job.verb, job.state) == ("calibrate", "done") and chosen.get("budget_calibrated") != job.id:
+        chosen["budget_calibrated"] = job.id
+        policy.start_over()
+        state.choose(chosen, budget_policy=job.args["name"], budget_token=None)
+    # A link that names a measured share, and no other number of keys, moves the slider there.
+    if "budget_reads" in chosen[state.LINKED] and chosen["budget_way"] == "stored" and not chosen["budget_cap"]:
+        live.read_share(chosen["budget_reads"])
     run = policy.in_use()
     stored = policy.known()
     about = stored.get(chosen["budget_policy"], {})
-    refused = policy.cannot_measure(about)
+    refused = budget_words.measured_on(cached.texts(), chosen["text"], about)
     measured = None if refused else reads.found()
     if measured is None:
         screen.answer(budget_words.needs(cached.columns(run, "cells"), run.numbers["window"], about))

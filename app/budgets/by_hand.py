@@ -15,11 +15,36 @@ from app.ui import asking, fields, widgets
 
 def show(run: Run, cells: Sequence[int]) -> None:
     """The form; the heads are chosen on the map."""
-    heads, layers = len(run.numbers["budgets"][0]), asking.layers(st.session_state["model"])
+    chosen, numbers = st.session_state, run.numbers
+    heads, layers = len(numbers["budgets"][0]), asking.layers(chosen["model"])
+    # Another way to say it begins with what is on view.
+    begins = {
+        "beta": numbers["beta"],
+        "keys_per_head": numbers["total"] / sum(map(len, numbers["ranks"])),
+        "reads": 100 * numbers["reads_causal"],
+    }
+    chosen["budget_way_pick"] = chosen["budget_way"]
+    _, label, low, high, step = BUDGET_WAYS[chosen["budget_way"]]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        _how_many(run)
-    chosen = by_word.words({"cells": list(cells), "pin": True}, heads, layers).removesuffix(" pinned")
-    st.caption(f"Chosen on the map: {chosen}. Shift adds a head.")
+        st.selectbox(
+            "Tokens in all",
+            list(BUDGET_WAYS),
+            format_func=lambda way: BUDGET_WAYS[way][0],
+            key="budget_way_pick",
+            width=250,
+            on_change=_way,
+            args=(begins,),
+            help=cached.glossary("key budget"),
+        )
+        if label:
+            value = chosen["budget_size"]
+            widgets.settled("budget_size", [value] if low <= value <= high else [], max(low, 1.0))
+            st.number_input(label, low, high, key="budget_size", step=step, format="%g", width=140)
+        chosen["budget_cap_pick"] = numbers["cap"]
+        look: dict[str, Any] = {"width": 130, "on_change": fields.keep_pick, "args": ("budget_cap",)}
+        st.number_input("Cap, tokens", 1, live.NO_CAP, key="budget_cap_pick", **look)
+    on_map = by_word.words({"cells": list(cells), "pin": True}, heads, layers).removesuffix(" pinned")
+    st.caption(f"Chosen on the map: {on_map}. Shift adds a head.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _change(cells, heads)
     widgets.trouble("budget_trouble")
@@ -54,36 +79,6 @@ def _change(cells: Sequence[int], heads: int) -> None:
         args=(None,),
     )
     st.toggle("Keep the total", key="budget_keep", help="The other heads share what is left, by their ranks.")
-
-
-def _how_many(run: Run) -> None:
-    chosen, numbers = st.session_state, run.numbers
-    heads = sum(map(len, numbers["ranks"]))
-    # Another way to say it begins with what is on view.
-    begins = {
-        "beta": numbers["beta"],
-        "keys_per_head": numbers["total"] / heads,
-        "reads": 100 * numbers["reads_causal"],
-    }
-    chosen["budget_way_pick"] = chosen["budget_way"]
-    st.selectbox(
-        "Tokens in all",
-        list(BUDGET_WAYS),
-        format_func=lambda way: BUDGET_WAYS[way][0],
-        key="budget_way_pick",
-        width=250,
-        on_change=_way,
-        args=(begins,),
-        help=cached.glossary("key budget"),
-    )
-    _, label, low, high, step = BUDGET_WAYS[chosen["budget_way"]]
-    if label:
-        value = chosen["budget_size"]
-        widgets.settled("budget_size", [value] if low <= value <= high else [], max(low, 1.0))
-        st.number_input(label, low, high, key="budget_size", step=step, format="%g", width=140)
-    chosen["budget_cap_pick"] = numbers["cap"]
-    look: dict[str, Any] = {"width": 130, "on_change": fields.keep_pick, "args": ("budget_cap",)}
-    st.number_input("Cap, tokens", 1, live.NO_CAP, key="budget_cap_pick", **look)
 
 
 def _way(begins: dict[str, float]) -> None:

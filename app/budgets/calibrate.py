@@ -18,7 +18,41 @@ from app.ui.offers import Scope
 def show(policies: dict[str, dict]) -> None:
     """The form and its run, then the policy in use: early positions, and another policy beside it."""
     _form()
-    widgets.each(_run, lambda: _bias(policies.get(st.session_state["budget_policy"], {})), lambda: _two(policies))
+    with widgets.guarded():
+        _run()
+    first = st.session_state["budget_policy"]
+    with widgets.guarded():
+        # Early positions see few keys.
+        st.subheader("Early positions pull the ranks down", anchor=False, help=cached.glossary("early-position bias"))
+        about = policies.get(first, {})
+        rows, bias, start = about.get("positions"), about.get("bias"), about.get("min_pos") or 0
+        if rows and bias:
+            words = f"Over all positions, {bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention; over "
+            words += f"the last sixteenth of the window {bias['last_sixteenth']:,.0f}, because late tokens have more "
+            words += "keys to read."
+            if start:
+                words += f" This policy counts positions from {start:,} on: {bias['from_min_pos']:,.0f} keys."
+            widgets.prose(words, "more")
+            figure = budget_charts.ranks_by_position(rows, start)
+            plots.draw(figure, rows, "Rank by position", "budget_bias", "early-position bias")
+        else:
+            widgets.prose("This policy stores no ranks by position: calibrate it here to see them.", "quiet")
+    with widgets.guarded():
+        st.subheader("Two calibrations", anchor=False, help=cached.glossary("agreement of calibrations"))
+        names = [name for name in policies if name != first]
+        if names:
+            widgets.settled("budget_other", [None, *names], None)
+            default = st.session_state["budget_other"] or names[0]
+            second = fields.pick(st.selectbox, f"Beside {first}", names, "budget_other", default, width=240)
+            request = cached.request(Calibrations, model=st.session_state["model"], policy=first, other=second)
+            run = asking.ask(request, "Comparing two calibrations")
+            widgets.prose(run.numbers["sentence"], "more")
+            table = cached.columns(run, "cells")
+            figure = budget_charts.two(table, (first, second))
+            plots.draw(figure, table, "Rank of every head", "budget_two", "agreement of calibrations")
+        else:
+            words = "Only one policy is stored: calibrate another, under another name, to compare the two."
+            widgets.prose(words, "quiet")
 
 
 def _form() -> None:
@@ -100,41 +134,6 @@ def _run() -> None:
     widgets.source(run)
     if request.name != st.session_state["budget_policy"]:
         st.button(f"Use the policy {request.name}", key="budget_use", on_click=policy.use, args=(request.name,))
-
-
-def _bias(about: dict) -> None:
-    """How early positions, which see few keys, pull the mean rank of the policy in use down."""
-    st.subheader("Early positions pull the ranks down", anchor=False, help=cached.glossary("early-position bias"))
-    rows, bias, start = about.get("positions"), about.get("bias"), about.get("min_pos") or 0
-    if not rows or not bias:
-        widgets.prose("This policy stores no ranks by position: calibrate it here to see them.", "quiet")
-        return
-    counted = f" This policy counts positions from {start:,} on: {bias['from_min_pos']:,.0f} keys." if start else ""
-    widgets.prose(
-        f"Over all positions, {bias['all']:,.0f} keys hold {about['mass']:.0%} of a head's attention; over the last "
-        f"sixteenth of the window {bias['last_sixteenth']:,.0f}, because late tokens have more keys to read.{counted}",
-        "more",
-    )
-    figure = budget_charts.ranks_by_position(rows, start)
-    plots.draw(figure, rows, "Rank by position", "budget_bias", "early-position bias")
-
-
-def _two(policies: dict[str, dict]) -> None:
-    st.subheader("Two calibrations", anchor=False, help=cached.glossary("agreement of calibrations"))
-    first = st.session_state["budget_policy"]
-    names = [name for name in policies if name != first]
-    if not names:
-        widgets.prose("Only one policy is stored: calibrate another, under another name, to compare the two.", "quiet")
-        return
-    widgets.settled("budget_other", [None, *names], None)
-    default = st.session_state["budget_other"] or names[0]
-    second = fields.pick(st.selectbox, f"Beside {first}", names, "budget_other", default, width=240)
-    request = cached.request(Calibrations, model=st.session_state["model"], policy=first, other=second)
-    run = asking.ask(request, "Comparing two calibrations")
-    widgets.prose(run.numbers["sentence"], "more")
-    table = cached.columns(run, "cells")
-    figure = budget_charts.two(table, (first, second))
-    plots.draw(figure, table, "Rank of every head", "budget_two", "agreement of calibrations")
 
 
 def _named() -> None:

@@ -46,7 +46,9 @@ def show(refused: str | None) -> None:
     tried = caps(st.session_state["budget_caps"])
     request = cap_sweep(recipe, tried)
     run = cached.store().find(request)
-    if run is None or _one_sided(run):
+    both = st.session_state["budget_judged"] != "rise"
+    # A sweep of an earlier version knows one side.
+    if run is None or both and any("stretches" not in row["select"] for row in run.numbers["sweep"]):
         label = f"Try {len(tried)} caps on this text"
         again = run.id if run else None
         less = partial(smaller, tried)
@@ -55,23 +57,24 @@ def show(refused: str | None) -> None:
         _judged(run)
 
 
-def _one_sided(run: Run) -> bool:
-    """Whether a sweep of an earlier version is asked about both sides, of which it knows one."""
-    both = st.session_state["budget_judged"] != "rise"
-    return both and any("stretches" not in row["select"] for row in run.numbers["sweep"])
-
-
 def _judged(run: Run) -> None:
     (allowed, allowed_bin), by = tolerances(), st.session_state["budget_judged"]
     verdicts = judged(run.numbers["sweep"], allowed, allowed_bin, by)
     widgets.prose(verdicts["sentence"], "more")
     rows, cap = verdicts["sweep"], verdicts["cap"]
-    words = [
-        {"verdict": _verdict(row, cap, by, (allowed, allowed_bin)), "change": span(row), "shared": shared(row)}
-        | {"worst": f"{signed(row['worst_bin_difference'])} at {positions(row, False)}"}
-        for row in rows
-    ]
-    table = plots.columns([row | told for row, told in zip(rows, words, strict=True)], *COLUMNS)
+    listed = []
+    for row in rows:
+        limits = limits_of(row["select"], by)
+        if row["passes"]:
+            verdict = "chosen" if row["cap"] == cap else "passes"
+        elif limits is None:
+            verdict = "too little text"
+        else:
+            outside = limits.outside(allowed, allowed_bin)
+            verdict = f"fails: {' and '.join(part for part, out in outside.items() if out)}"
+        worst = f"{signed(row['worst_bin_difference'])} at {positions(row, False)}"
+        listed.append(row | {"verdict": verdict, "change": span(row), "shared": shared(row), "worst": worst})
+    table = plots.columns(listed, *COLUMNS)
     marked = table["cap"].index(cap) if cap else None
     identity = f"{run.id}.{by}.{allowed}.{allowed_bin}"
     plots.listed(COLUMNS, table, "budget_sweep", "Caps, the chosen one marked", identity, selected=marked, height=300)
@@ -79,7 +82,8 @@ def _judged(run: Run) -> None:
         st.button("Try it with twice the keys", key="budget_twice", on_click=_twice)
     elif cap != st.session_state["budget_cap"]:
         label = f"Put the cap {cap:,} into the policy"
-        st.button(label, key="budget_cap_use", icon=":material/check:", on_click=_use, args=(cap,))
+        use = partial(state.choose, st.session_state, budget_cap=cap)
+        st.button(label, key="budget_cap_use", icon=":material/check:", on_click=use)
     figure, bins = budget_charts.sweep(rows, cap, allowed_bin, by == "perplexity"), cached.columns(run, "bins")
     plots.draw(figure, bins, "Change by position under each cap", "budget_sweep_chart", "worst position bin")
     limit = f"{allowed_bin:g}" if by == "perplexity" else f"{100 * allowed_bin:g}%"
@@ -93,19 +97,6 @@ def smaller(tried: list[int]) -> list[Scope]:
     fewer = tried[: len(tried) // 2]
     controls, share = {"budget_caps": ", ".join(map(str, fewer))}, (1 + len(fewer)) / (1 + len(tried))
     return [Scope(f"{len(fewer)} cap{'s' * (len(fewer) > 1)}", controls, share)] if fewer else []
-
-
-def _verdict(row: dict, cap: int | None, by: str, allowed: tuple[float, float]) -> str:
-    if row["passes"]:
-        return "chosen" if row["cap"] == cap else "passes"
-    limits = limits_of(row["select"], by)
-    if limits is None:
-        return "too little text"
-    return f"fails: {' and '.join(part for part, out in limits.outside(*allowed).items() if out)}"
-
-
-def _use(cap: int) -> None:
-    state.choose(st.session_state, budget_cap=cap)
 
 
 def _twice() -> None:

@@ -40,7 +40,41 @@ EVICTION = (
 def show(run: Run, refused: str | None) -> None:
     """Times, and memory with its quality."""
     widgets.prose(CANNOT, "more")
-    widgets.each(_times, lambda: _memory(run, refused))
+    with widgets.guarded():
+        _times()
+    with widgets.guarded():
+        numbers, dtype = run.numbers, run.protocol["dtype"]
+        st.subheader("Keys and values in memory", anchor=False, help=cached.glossary("KV cache"))
+        dense, evicted = numbers["kv_bytes"], numbers["kv_bytes_evicted"]
+        if dense is not None:
+            held = f"{share(evicted / dense)} of it"
+            facts = (
+                (f"Held, {dtype}", size(dense), f"at {numbers['window']:,} tokens", cached.glossary("KV cache")),
+                (f"Held under eviction, {dtype}, at most", size(evicted), held, cached.glossary("eviction")),
+            )
+            with st.container(horizontal=True, gap="large", vertical_alignment="center"):
+                widgets.metrics(facts)
+                hint = cached.glossary("estimated and measured")
+                st.badge("counted", icon=":material/calculate:", color="blue", help=hint)
+        widgets.prose(numbers.get("kv_notes", []), "note")
+        widgets.prose(EVICTION, "quiet")
+        if refused:
+            widgets.prose(refused, "note")
+        else:
+            ways = ({"eviction": way} for way in ("never", "at the budget"))
+            methods = [{"name": "csa", "policy": policy.recipe(), "settings": way} for way in ways]
+            request = Evaluate(**state.study_args(st.session_state, methods=methods, window=None, seed=0))
+            measured = cached.store().find(request)
+            if measured is None:
+                jobs.run_button("Measure what eviction does to this text", request, "budget_evict")
+            else:
+                whole, gone = (span(row, "difference_") for row in measured.numbers["rows"])
+                widgets.prose(
+                    f"On this text perplexity changes by {whole} against dense when nothing is evicted, and by {gone} "
+                    "when keys are (masked passes).",
+                    "more",
+                )
+                widgets.source(measured)
     foot.link("worth", "What attention weighs at each context: Is it worth it?")
 
 
@@ -68,38 +102,3 @@ def _times() -> None:
     rounds = f"Measured: medians of {about['repeats']} rounds, {where}"
     widgets.prose(f"{rounds}; dense by {rows[0]['dense_kernel']}.", "quiet")
     widgets.source(run)
-
-
-def _memory(run: Run, refused: str | None) -> None:
-    numbers, dtype = run.numbers, run.protocol["dtype"]
-    st.subheader("Keys and values in memory", anchor=False, help=cached.glossary("KV cache"))
-    dense, evicted = numbers["kv_bytes"], numbers["kv_bytes_evicted"]
-    if dense is not None:
-        held = f"{share(evicted / dense)} of it"
-        facts = (
-            (f"Held, {dtype}", size(dense), f"at {numbers['window']:,} tokens", cached.glossary("KV cache")),
-            (f"Held under eviction, {dtype}, at most", size(evicted), held, cached.glossary("eviction")),
-        )
-        with st.container(horizontal=True, gap="large", vertical_alignment="center"):
-            widgets.metrics(facts)
-            hint = cached.glossary("estimated and measured")
-            st.badge("counted", icon=":material/calculate:", color="blue", help=hint)
-    widgets.prose(numbers.get("kv_notes", []), "note")
-    widgets.prose(EVICTION, "quiet")
-    if refused:
-        widgets.prose(refused, "note")
-        return
-    ways = ({"eviction": way} for way in ("never", "at the budget"))
-    methods = [{"name": "csa", "policy": policy.recipe(), "settings": way} for way in ways]
-    request = Evaluate(**state.study_args(st.session_state, methods=methods, window=None, seed=0))
-    measured = cached.store().find(request)
-    if measured is None:
-        jobs.run_button("Measure what eviction does to this text", request, "budget_evict")
-        return
-    whole, gone = (span(row, "difference_") for row in measured.numbers["rows"])
-    widgets.prose(
-        f"On this text perplexity changes by {whole} against dense when nothing is evicted, and by {gone} when keys "
-        "are (masked passes).",
-        "more",
-    )
-    widgets.source(measured)

@@ -125,13 +125,6 @@ def chosen_cells(count: int, heads: int) -> list[int]:
     return cells
 
 
-def follow_link() -> None:
-    """A link that names a measured share, and no other number of keys, moves the slider there."""
-    chosen = st.session_state
-    if "budget_reads" in chosen[state.LINKED] and chosen["budget_way"] == "stored" and not chosen["budget_cap"]:
-        read_share(chosen["budget_reads"])
-
-
 def stop(run: Run) -> float:
     """The measured share that is nearest to what the policy in use reads."""
     chosen = st.session_state

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any, NoReturn
 
@@ -15,7 +16,7 @@ from analysis.runs.stored import POLICY_FORMAT, policies, study_folders
 from app import cached, topbar
 from app.budgets import budget_words, edits as by_word
 from app.selection import state
-from app.ui import asking, jobs, take, widgets
+from app.ui import asking, take, widgets
 
 DEFAULT = "policy"
 MOST_BYTES = 1_000_000  # of an uploaded file
@@ -112,11 +113,6 @@ def change(added: dict | None) -> None:
         state.choose(st.session_state, budget_edits=word)
 
 
-def cannot_measure(about: dict) -> str | None:
-    """Why the policy in use, stored as `about`, cannot be measured on the text in use, or None."""
-    return budget_words.measured_on(cached.texts(), st.session_state["text"], about)
-
-
 def refused(reason: str, about: dict) -> None:
     """Say why nothing can be measured, and offer a text on which it can be."""
     texts = cached.texts()
@@ -124,22 +120,8 @@ def refused(reason: str, about: dict) -> None:
     other = next((key for key in texts if budget_words.measured_on(texts, key, about) is None), None)
     if other is not None:
         label = f"Take “{widgets.plain(texts[other])}” instead"
-        st.button(label, key="budget_other_text", on_click=_choose_text, args=(other,))
-
-
-def _choose_text(key: str) -> None:
-    state.choose(st.session_state, text=key, budget_token=None)
-
-
-def take_new() -> None:
-    """Once, when a calibration that this page waited for is done: the policy that it made is the one in use."""
-    job = jobs.current()
-    if job is None or (job.verb, job.state) != ("calibrate", "done"):
-        return
-    if st.session_state.get("budget_calibrated") != job.id:
-        st.session_state["budget_calibrated"] = job.id
-        start_over()
-        state.choose(st.session_state, budget_policy=job.args["name"], budget_token=None)
+        take_other = partial(state.choose, st.session_state, text=other, budget_token=None)
+        st.button(label, key="budget_other_text", on_click=take_other)
 
 
 # --- its card, and its file -------------------------------------------------------------------------------------------
@@ -170,7 +152,11 @@ def card(stored: dict[str, dict], run: Run, about: dict) -> None:
         with st.popover("More", icon=":material/more_horiz:", key="budget_more"):
             download(run)
             if limits().allows(ImportPolicy.verb):
-                _upload()
+                key = f"budget_upload_{chosen.setdefault('budget_nonce', 0)}"
+                help = "Lower-case letters, digits, -."
+                st.text_input("Store it as", key="budget_upload_name", value="uploaded", max_chars=32, help=help)
+                st.file_uploader("A policy, JSON", key=key, type=["json"], on_change=_uploaded, args=(key,))
+                widgets.prose("It is checked against the model in use before it is stored.", "quiet")
     widgets.trouble("budget_upload_trouble")
 
 
@@ -191,14 +177,6 @@ def download(run: Run) -> None:
         on_click="ignore",
     )
     take.offer({"Calibrated Sparse Attention": (run, {"name": "csa", "policy": run.request["policy"]})}, "budget")
-
-
-def _upload() -> None:
-    key = f"budget_upload_{st.session_state.setdefault('budget_nonce', 0)}"
-    help = "Lower-case letters, digits, -."
-    st.text_input("Store it as", key="budget_upload_name", value="uploaded", max_chars=32, help=help)
-    st.file_uploader("A policy, JSON", key=key, type=["json"], on_change=_uploaded, args=(key,))
-    widgets.prose("It is checked against the model in use before it is stored.", "quiet")
 
 
 def _uploaded(key: str) -> None:

@@ -7,14 +7,13 @@ import streamlit as st
 from analysis.commands.budgets import LostKeys, ReadsText
 from analysis.runs import Run
 from app import cached
-from app.budgets import budget_charts
+from app.budgets import budget_charts, live
 from app.budgets.budget_words import ALLOWED, share
 from app.quality import painted_change
 from app.selection import state
 from app.selection.sparsify import BUDGET_BARS, READ_SHARES
 from app.ui import asking, fields, painted, plots, tables, widgets
 
-NO_CAP = 1 << 20
 KEYS = {
     "position": tables.Column("token", "whole", help="its place in the text"),
     "piece": tables.Column("key", "token"),
@@ -86,7 +85,10 @@ def _text(run: Run, place: int) -> None:
     token, keys = st.session_state["budget_token"], None
     if token is not None:
         with widgets.guarded():
-            lost_run = asking.ask(_lost_keys(run, place, token), "Looking up the keys it lost")
+            recipe = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][place]["share"]}
+            about: dict[str, Any] = {name: run.request[name] for name in ("model", "text", "long_text")}
+            about |= {"policy": recipe, "cap": live.NO_CAP, "window": run.numbers["window"], "top": 20}
+            lost_run = asking.ask(LostKeys(**about, position=token), "Looking up the keys it lost")
             lost, keys = lost_run.numbers, cached.columns(lost_run, "keys")
     if lost is None:
         widgets.prose("No token is less likely than under dense attention.", "more")
@@ -111,9 +113,3 @@ def _text(run: Run, place: int) -> None:
         locked=lost["position"] if lost else None,
         on_token=lambda: state.choose(st.session_state, budget_token=painted.clicked("budget_text", "token")),
     )
-
-
-def _lost_keys(run: Run, place: int, token: int) -> LostKeys:
-    recipe = {"name": st.session_state["budget_policy"], "reads": run.numbers["rows"][place]["share"]}
-    about = {name: run.request[name] for name in ("model", "text", "long_text")}
-    return LostKeys(**about, policy=recipe, cap=NO_CAP, position=token, window=run.numbers["window"], top=20)
