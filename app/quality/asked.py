@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from app import cached
-from app.ui import widgets
 from app.ui.charts import GROUPS
 
 # Field -> (its name, a glossary term that explains it); any other is spelled as it is.
@@ -88,12 +86,6 @@ def spaced(name: str) -> str:
 def field_name(name: str) -> str:
     """The name of a setting."""
     return FIELDS[name][0] if name in FIELDS else spaced(name).capitalize()
-
-
-def field_help(about: dict) -> str:
-    """What a setting does, and the term behind it."""
-    sentence = widgets.plain(f"{about['help'][:1].upper()}{about['help'][1:]}.")
-    return f"{sentence}\n\n{cached.glossary(FIELDS[about['name']][1])}" if about["name"] in FIELDS else sentence
 
 
 def changes(choice: Asked) -> str:

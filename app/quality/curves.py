@@ -91,32 +91,33 @@ def _ranks(found: Sequence[Found], percent: int | None) -> dict[str, int]:
 
 
 def _method(one: Found, subject: Subject, launched: Sequence[Run]) -> dict:
-    null = one.choice.name in NULLS
+    null, points = one.choice.name in NULLS, []
+    for step in one.reached:
+        change = step.change
+        note = [changes(step.asked), "" if step.honest else "a ceiling" if step.row["ceiling"] else "reads the future"]
+        points.append(
+            {
+                "stop": None if step.percent is None else step.percent / 100,
+                "share": round(step.share, 5),
+                "change": round(change.value, 6),
+                "low": None if change.low is None else round(change.low, 6),
+                "high": None if change.high is None else round(change.high, 6),
+                "words": change.bracketed,
+                "settings": ", ".join(filter(None, note)),
+                "worst": step.worst,
+                "speed": timing.cell(step.asked, timing.measured(step.asked, subject.size, launched)),
+                "held": step.held,
+            }
+        )
     return {
         "name": one.choice.name,
         "title": one.choice.title,
         "colour": RANDOM if null else one.choice.colour,
         "null": null,
         "fixed": one.choice.fixed,
-        "points": [_point(step, subject, launched) for step in one.reached],
+        "points": points,
         "missing": [stop / 100 for stop in one.missing],
         "least": one.least,
-    }
-
-
-def _point(step: Step, subject: Subject, launched: Sequence[Run]) -> dict:
-    note = [changes(step.asked), "" if step.honest else "a ceiling" if step.row["ceiling"] else "reads the future"]
-    return {
-        "stop": None if step.percent is None else step.percent / 100,
-        "share": round(step.share, 5),
-        "change": round(step.change.value, 6),
-        "low": None if step.change.low is None else round(step.change.low, 6),
-        "high": None if step.change.high is None else round(step.change.high, 6),
-        "words": step.change.bracketed,
-        "settings": ", ".join(filter(None, note)),
-        "worst": step.worst,
-        "speed": timing.cell(step.asked, timing.measured(step.asked, subject.size, launched)),
-        "held": step.held,
     }
 
 

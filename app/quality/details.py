@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from app.quality import painted_change
 from app.quality.asked import counted
 from app.quality.steps import Step
 from app.ui import plots, widgets
@@ -14,18 +15,22 @@ from app.ui.plots import against_dense, bounds
 DODGE = 0.09
 
 
-def rests_on(steps: Sequence[Step]) -> None:
-    """What the intervals rest on, what must be borne in mind of the numbers, and where they come from."""
-    row = steps[0].row
-    units, unit = row.get("difference_units", row.get("units")), row.get("difference_unit", row.get("unit"))
-    few = "" if steps[0].change.low is not None else ", too few for one"
-    widgets.prose(
-        f"Intervals of the change hold 95%, from {units:,} {unit}{few}: how even it is inside this text, not what "
-        "another text would give.",
-        "quiet",
-    )
-    widgets.prose(list(dict.fromkeys(note for step in steps for note in step.run.numbers["notes"])), "note")
-    widgets.source(steps[0].run)
+def show(steps: Sequence[Step], front: Step) -> None:
+    """Change by position, what the numbers of all `steps` rest on, and of the one in `front` the tokens that lose
+    most."""
+    with widgets.guarded():
+        positions(steps)
+    with widgets.guarded():
+        row = steps[0].row
+        units, unit = row.get("difference_units", row.get("units")), row.get("difference_unit", row.get("unit"))
+        few = "" if steps[0].change.low is not None else ", too few for one"
+        words = f"Intervals of the change hold 95%, from {units:,} {unit}{few}: how even it is inside this text, not "
+        widgets.prose(f"{words}what another text would give.", "quiet")
+        widgets.prose(list(dict.fromkeys(note for step in steps for note in step.run.numbers["notes"])), "note")
+        widgets.source(steps[0].run)
+    if "bins" in front.row:
+        with widgets.guarded():
+            painted_change.worst(front)
 
 
 def positions(steps: Sequence[Step]) -> None:

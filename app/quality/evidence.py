@@ -9,7 +9,6 @@ import streamlit as st
 from analysis.claims import Comparison
 from analysis.commands.quality import HeadSplit
 from analysis.papers import stacks
-from analysis.runs.stored import StoredStudy
 from app import cached
 from app.quality.asked import Asked
 from app.selection import state
@@ -58,17 +57,17 @@ def show() -> None:
         if len(OF[saves]) > 1:
             st.header(title, anchor=False)
         numbers = studied.opened(name, title, reads=name != "long-decoding")
-        if numbers is not None:
-            studied.drawn(by_axis(numbers) if name == BYTES else numbers, f"quality_{name}", name=name)
-            if name == BYTES:
-                ladder(numbers.numbers["ladder"])
-
-
-def by_axis(numbers: StoredStudy) -> StoredStudy:
-    """Equal bytes over the bytes held or, where that is chosen, the bytes that a token reads."""
-    st.segmented_control("Bytes", list(AXES), key="bytes_axis", format_func="bytes {}".format, required=True)
-    hidden = AXES[st.session_state["bytes_axis"]]
-    return replace(numbers, panels=[panel for panel in numbers.panels or [] if panel.x != hidden])
+        if numbers is None:
+            continue
+        shown = numbers
+        if name == BYTES:
+            # Over the bytes held or, where that is chosen, the bytes that a token reads.
+            st.segmented_control("Bytes", list(AXES), key="bytes_axis", format_func="bytes {}".format, required=True)
+            hidden = AXES[st.session_state["bytes_axis"]]
+            shown = replace(numbers, panels=[panel for panel in numbers.panels or [] if panel.x != hidden])
+        studied.drawn(shown, f"quality_{name}", name=name)
+        if name == BYTES:
+            ladder(numbers.numbers["ladder"])
 
 
 def ladder(rungs: list[dict]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import streamlit as st
 
-from app.quality.asked import Asked, field_help, field_name, parse, read, spaced, spell
+from app import cached
+from app.quality.asked import FIELDS, Asked, field_name, parse, read, spaced, spell
 from app.selection import state
 from app.ui import widgets
 
@@ -119,7 +120,9 @@ class Picker:
                 st.button("Reset", key=f"{self.control}_reset_{choice.name}", on_click=self.reset, args=(choice.name,))
 
     def _control(self, choice: Asked, field: dict, tokens: int) -> None:
-        name, label, help = field["name"], field_name(field["name"]), field_help(field)
+        name, label = field["name"], field_name(field["name"])
+        help = widgets.plain(f"{field['help'][:1].upper()}{field['help'][1:]}.")
+        help += f"\n\n{cached.glossary(FIELDS[name][1])}" if name in FIELDS else ""
         value, default = choice.settings[name], choice.defaults[name]
         if field["price"] != "live":
             st.caption(f"{label}: {value} (needs {PRICES[field['price']]} to change)", help=help)

@@ -74,9 +74,7 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
             look: dict[str, Any] = {"format_func": "+{}%".format}
             st.selectbox("The most that perplexity may rise", MAY_LOSE, key="quality_lose", **look)
             settings = st.container()
-            subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card["max_positions"])
-            if saves == "reads" and card.get("indexer"):
-                subject = _instead(subject)
+            subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card)
             subject = replace(subject, where=subject.where + _unchanged(card))
     picker, opens_at = _picker(card, subject)
     choices = picker.chosen()
@@ -123,7 +121,13 @@ def _curves(
 ) -> tuple[list[Found], Found | None]:
     """The picture; returns what is drawn of the methods, and the one in front."""
     found, unfitted, waits = steps.found(subject, choices, percent)
-    lead, requests = _lead(found, usual, percent), ahead.wanted(subject, found, percent)
+    by_name = {one.choice.name: one for one in found}
+    widgets.settled("quality_paint", [None, *by_name], None)
+    # In front stands what was chosen, else the first of those that the page opens with, which has a number.
+    order = [by_name[name] for name in (*usual, *by_name) if name in by_name]
+    lead = next((one for one in order if one.at(percent)), order[0] if order else None)
+    lead = by_name.get(st.session_state["quality_paint"], lead)
+    requests = ahead.wanted(subject, found, percent)
     if lead is not None:
         going = not waits and ahead.unasked(subject, requests)
         launched = speed_requests.launches() if any(choice.router for choice in choices) else []
@@ -167,17 +171,6 @@ def _picker(card: dict, subject: Subject) -> tuple[Picker, int]:
     return replace(picker, usual=(best[0].name, *beside[:1])), best[1]
 
 
-def _lead(found: Sequence[Found], usual: Sequence[str], percent: int) -> Found | None:
-    """The method in front: the one that was chosen, else the first of those that the page opens with, which has a
-    number."""
-    by_name = {one.choice.name: one for one in found}
-    widgets.settled("quality_paint", [None, *by_name], None)
-    if st.session_state["quality_paint"] in by_name:
-        return by_name[st.session_state["quality_paint"]]
-    order = [by_name[name] for name in (*usual, *by_name) if name in by_name]
-    return next((one for one in order if one.at(percent)), order[0] if order else None)
-
-
 def _moved(lead: str, percent: int | None) -> None:
     values: dict[str, object] = {"quality_paint": lead} | ({} if percent is None else {"quality_equal": percent})
     state.choose(st.session_state, **values)
@@ -211,13 +204,8 @@ def _beside(step: Step, choice: Asked, subject: Subject, card: dict, settled: bo
 
 def _drawers(shown: Sequence[Step], step: Step, searched: tuple) -> None:
     """What is folded: by position, the tokens that lose most; the search; the heads of DuoAttention."""
-
-    def everything() -> None:
-        parts = [partial(details.positions, shown), partial(details.rests_on, shown)]
-        widgets.each(*parts, *([partial(painted_change.worst, step)] if "bins" in step.row else []))
-
     look: dict[str, Any] = {"title": "By position, token by token", "icon": ":material/show_chart:"}
-    drawer("quality_numbers", everything, **look)
+    drawer("quality_numbers", partial(details.show, shown, step), **look)
     look = {"title": "Search for a setting", "icon": ":material/search:"}
     drawer("quality_searching", partial(search.result, searched[0], searched[1], _moved), **look)
     if step.asked.name == evidence.DUO:
@@ -228,10 +216,11 @@ def _drawers(shown: Sequence[Step], step: Step, searched: tuple) -> None:
 # --- what is read -----------------------------------------------------------------------------------------------------
 
 
-def _windows(saves: str, tokens: int, longest: int) -> Subject:
-    """What a pass over a text scores; `longest` tokens are read at once. In the URL `1024` is the first window of 1,024
-    tokens, `1024w` all of them, `all` the fewest windows of equal length."""
-    chosen, fits = st.session_state, [size for size in SIZES if size <= min(tokens, longest)]
+def _windows(saves: str, tokens: int, card: dict) -> Subject:
+    """What a pass over a text scores. In the URL `1024` is the first window of 1,024 tokens, `1024w` all of them, `all`
+    the fewest windows of equal length."""
+    chosen, longest = st.session_state, card["max_positions"]
+    fits = [size for size in SIZES if size <= min(tokens, longest)]
     spelled = {f"{size}": f"the first {size:,} tokens" for size in fits}
     spelled["all"] = f"the whole text, {tokens:,} tokens"
     spelled |= {f"{size}w": f"the whole text in windows of {size:,}" for size in fits if 2 * size <= tokens}
@@ -247,10 +236,14 @@ def _windows(saves: str, tokens: int, longest: int) -> Subject:
     size = min(window, tokens) if window else tokens // -(-tokens // longest)
     read = size if long_text == "first" else tokens
     about = {"model": chosen["model"], "text": chosen["text"], "window": window, "long_text": long_text}
+    if card.get("indexer"):
+        # Whether methods choose in place of the model's own.
+        control = CONTROLS["quality_instead"]
+        label, help = (f"{words[:1].upper()}{words[1:]}" for words in (control.label, control.declared.help))
+        about |= {"instead": True} if st.checkbox(label, key=control.name, help=f"{help}.") else {}
     where = f"Perplexity on this text: {read:,} of {tokens:,} tokens"
-    return Subject(
-        saves, about, size, read, where + (f" in {counted(read // size, 'window')}." if read > size else ".")
-    )
+    where += f" in {counted(read // size, 'window')}." if read > size else "."
+    return Subject(saves, about, size, read, where)
 
 
 def _unchanged(card: dict) -> str:
@@ -265,18 +258,9 @@ def _unchanged(card: dict) -> str:
     return said
 
 
-def _instead(subject: Subject) -> Subject:
-    """Of a model with an indexer of its own: whether methods choose in its place."""
-    control = CONTROLS["quality_instead"]
-    label, help = control.label, control.declared.help
-    if not st.checkbox(label[:1].upper() + label[1:], key=control.name, help=f"{help[:1].upper()}{help[1:]}."):
-        return subject
-    return replace(subject, about=subject.about | {"instead": True})
-
-
-def _prompts(saves: str, tokens: int, longest: int) -> Subject:
+def _prompts(saves: str, tokens: int, card: dict) -> Subject:
     """What follows prompts of a text."""
-    chosen, most = st.session_state, min(tokens, longest) - AFTER
+    chosen, most = st.session_state, min(tokens, card["max_positions"]) - AFTER
     fits = [length for length in SIZES if length <= most] or [max(8, most)]
     # Enough for an interval.
     twice = [length for length in fits if length <= FIRST and 2 * (length + AFTER) <= tokens]

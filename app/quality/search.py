@@ -37,9 +37,20 @@ def request(subject: Subject, choices: Sequence[Asked], tokens: int) -> tuple[Se
     if not able:
         return None, "A search needs a method whose share can be chosen: choose one."
     prefix = subject.size if subject.saves != "reads" else fitting(min(FIRST, subject.size), tokens)
-    lacking = _lacking(subject.saves, able, prefix, tokens)
-    if lacking:
-        return None, lacking
+    # What a method always keeps or reads is a part of the shortest prompt in which different methods differ; of methods
+    # that save reads it is searched for.
+    name, times = LEAST_OF.get(subject.saves, ("", 0))
+    size, title = max((choice.settings.get(name, 0), choice.title) for choice in able)
+    shortest = times * size
+    same = f" In prompts of fewer than {times} {name}s of {title}, {size:,} tokens each, all methods read the same."
+    why = same if shortest else ""
+    stretch = max(prefix, shortest) + AFTER
+    if tokens < FEWEST * stretch:
+        other = ", or a shorter prompt" if prefix > shortest > 0 else ""
+        needs = f"A search needs {FEWEST} stretches of {stretch:,} tokens and this text has {tokens:,} tokens"
+        return None, f"{needs}: choose a longer text{other}.{why}"
+    if prefix < shortest:
+        return None, f"A search needs prompts of {shortest:,} tokens: choose a longer one.{why}"
     about = {"model": st.session_state["model"], "texts": [st.session_state["text"]], "saves": subject.saves}
     lose, methods = st.session_state["quality_lose"] / 100, [choice.spec for choice in able]
     sizes = {"prefix": prefix, "continuation": AFTER, "cuts": CUTS}
@@ -86,22 +97,6 @@ def result(asked: Search | None, lacking: str, moved: Callable[[str, int], None]
     plots.draw(figure, rows, "What was tried, on the half that chooses", "quality_searched", "quality against speed")
     st.caption("Hollow: dropped early. Dotted: the limit.")
     widgets.source(run)
-
-
-def _lacking(saves: str, choices: Sequence[Asked], prefix: int, tokens: int) -> str:
-    """Why the text or the prompt is too short for a search, or nothing. What a method always keeps or reads is a part
-    of the shortest prompt in which different methods differ; of methods that save reads it is searched for."""
-    name, times = LEAST_OF.get(saves, ("", 0))
-    size, title = max((choice.settings.get(name, 0), choice.title) for choice in choices)
-    shortest = times * size
-    apart = f" In prompts of fewer than {times} {name}s of {title}, {size:,} tokens each, all methods read the same."
-    why = apart if shortest else ""
-    stretch = max(prefix, shortest) + AFTER
-    if tokens < FEWEST * stretch:
-        other = ", or a shorter prompt" if prefix > shortest > 0 else ""
-        needs = f"A search needs {FEWEST} stretches of {stretch:,} tokens and this text has {tokens:,} tokens"
-        return f"{needs}: choose a longer text{other}.{why}"
-    return f"A search needs prompts of {shortest:,} tokens: choose a longer one.{why}" * (prefix < shortest)
 
 
 def fitting(prefix: int, tokens: int) -> int:

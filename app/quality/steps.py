@@ -158,9 +158,12 @@ def best(subject: Subject, offered: Iterable[Asked], lose: float) -> tuple[Asked
     """The method and share to open with: what a stored search chose for this text, else of all that is stored the
     smallest share that loses less than `lose`, else the least loss. None where nothing is stored."""
     methods = {choice.name: choice for choice in offered if not (choice.fixed or choice.about["ceiling"])}
+    about = subject.about
+    wanted = {"model": about["model"], "texts": about.get("texts") or [about["text"]], "saves": subject.saves}
     for run in cached.store().list("search", SEARCHES):
         chosen = run.numbers.get("chosen")
-        if chosen and chosen["method"] in methods and _same_subject(run, subject):
+        same = not subject.instead and wanted.items() <= run.request.items()
+        if same and chosen and chosen["method"] in methods:
             return methods[chosen["method"]], nearest(chosen["budget"])
     listed = [Found.of(subject, choice) for name, choice in methods.items() if name not in NULLS]
     steps = [step for one in listed for step in one.reached if step.honest and step.percent is not None]
@@ -174,9 +177,3 @@ def best(subject: Subject, offered: Iterable[Asked], lose: float) -> tuple[Asked
 def nearest(budget: float) -> int:
     """The share of the page, in per cent, next to what a search found."""
     return min(EQUAL_SHARES, key=lambda percent: abs(percent / 100 - budget))
-
-
-def _same_subject(run: Run, subject: Subject) -> bool:
-    texts = subject.about.get("texts") or [subject.about["text"]]
-    wanted = {"model": subject.about["model"], "texts": texts, "saves": subject.saves}
-    return not subject.instead and all(run.request.get(name) == value for name, value in wanted.items())
