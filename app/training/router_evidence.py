@@ -6,7 +6,6 @@ from analysis import papers
 from analysis.commands.groups import Balance
 from analysis.package import PROGRAM
 from analysis.runs import Run
-from analysis.runs.stored import StoredStudy
 from analysis.studies.registry import ABLATIONS, STORED, of_file
 from app import cached
 from app.selection import state
@@ -88,40 +87,32 @@ def collapse() -> None:
         f"perfectly balanced groups show {chance:.1%} in the largest and not {evenly:.1%}.",
         help=SHARE,
     )
-    _table_8(study)
-    _phases(study)
-    widgets.prose(study.notes, "quiet")
-    studied.made(study)
-
-
-def _table_8(study: StoredStudy) -> None:
     st.subheader("Table 8: what is tried against collapse", anchor=False, help=PATHS)
-    rows = []
+    table_8 = []
     for row in study.rows:
         cells = papers.find("focus", "table 8", OF_PAPER.get(row["row"], "-"))
-        rows.append(row | {cell.column: str(cell.value) for cell in cells})
-    plots.listed(TABLE_8, rows, "collapse_table", "What is tried, measured and printed")
+        table_8.append(row | {cell.column: str(cell.value) for cell in cells})
+    plots.listed(TABLE_8, table_8, "collapse_table", "What is tried, measured and printed")
     widgets.prose(
         "Measured at the end of phase 2, mean of layers; shares are those of the worst layer on held-out text. In the "
         "paper ✓ means that the path is blocked; it does not say how that was tested.",
         "quiet",
     )
-
-
-def _phases(study: StoredStudy) -> None:
     st.subheader("The router alone, then the whole model", anchor=False, help=cached.glossary("phase 1 and phase 2"))
-    rows = []
+    section_4 = []
     for row in study.rows:
         if row["row"] in training_charts.KNOWN or row["row"] in PHASES:
-            rows.append(row | {"whose": "here"})
+            section_4.append(row | {"whose": "here"})
         if printed := _printed(PHASES.get(row["row"])):
-            rows.append({"row": row["row"], "whose": "in the paper"} | printed)
-    plots.listed(SECTION_4, rows, "collapse_phases", "Both phases, here and in the paper")
+            section_4.append({"row": row["row"], "whose": "in the paper"} | printed)
+    plots.listed(SECTION_4, section_4, "collapse_phases", "Both phases, here and in the paper")
     widgets.prose(
         "Share: of the largest group, mean of layers. Stability here: tokens that kept their group over the last 20 "
         "steps of phase 1; in phase 2, tokens still in the group where phase 1 left them. The paper defines neither.",
         "quiet",
     )
+    widgets.prose(study.notes, "quiet")
+    studied.made(study)
 
 
 def _printed(row: str | None) -> dict:

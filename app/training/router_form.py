@@ -75,7 +75,12 @@ def _more(first: bool) -> None:
         _whole("Sinkhorn iterations", "train_iterations", 0, 100, "Sinkhorn iterations")
         _whole("Size of routing vectors", "train_size", 1, 1024, "router")
         _one_of("Similarity", "train_similarity", "router")
-        _losses_and_centroids()
+        # What the paper's table 8 tries in place of balanced groups.
+        _real("Balance loss, weight", "train_balance_weight", "routing collapse")
+        _real("Entropy loss, weight", "train_entropy_weight", "routing collapse")
+        fields.number("EMA of centroids, decay", "train_ema", 0.0, 1.0, "routing collapse", width="stretch")
+        _whole("Recluster every, steps", "train_recluster", 0, 1_000_000, "routing collapse")
+        st.checkbox("Stop the gradient to its inputs", key="train_detach", help=cached.glossary("routing collapse"))
     else:
         _real("Learning rate, model", "train_base_rate", "learning rate")
     readings = list(_options("train_reading"))
@@ -83,8 +88,8 @@ def _more(first: bool) -> None:
         # without a gradient the router would learn nothing
         readings.remove("hard")
     widgets.settled("train_reading", readings, "soft")
-    help = cached.glossary("gate")
-    st.selectbox("Reads through", readings, key="train_reading", help=help, format_func=_spaced)
+    look = {"help": cached.glossary("gate"), "format_func": lambda name: name.replace("_", " ")}
+    st.selectbox("Reads through", readings, key="train_reading", **look)
     _whole("Seed", "train_seed", 0, 9999, "protocol")
 
 
@@ -105,19 +110,6 @@ def _against_collapse() -> None:
     help = cached.glossary("routing collapse")
     look: dict[str, Any] = {"placeholder": "as the settings say", "help": help, "on_change": chosen}
     st.selectbox("Against collapse", list(ways), key="train_against", **look)
-
-
-def _losses_and_centroids() -> None:
-    """What the paper's table 8 tries in place of balanced groups, number by number."""
-    _real("Balance loss, weight", "train_balance_weight", "routing collapse")
-    _real("Entropy loss, weight", "train_entropy_weight", "routing collapse")
-    fields.number("EMA of centroids, decay", "train_ema", 0.0, 1.0, "routing collapse", width="stretch")
-    _whole("Recluster every, steps", "train_recluster", 0, 1_000_000, "routing collapse")
-    st.checkbox("Stop the gradient to its inputs", key="train_detach", help=cached.glossary("routing collapse"))
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _named() -> None:

@@ -67,55 +67,47 @@ def tab() -> None:
         request = training_requests.request()
         stored = cached.store().find(request)
         with widgets.guarded():
-            _button(request, stored)
+            router = cached.router_name(request.spelled)
+            purpose = f"This makes the router {router}; the model stays as it is."
+            if request.phase == 2:
+                copy = f"finetuned/{request.model.replace('/', '--')}-{router}"
+                purpose = f"This trains a copy of the model together with the router {router}, under the name {copy}."
+            jobs.run_button(
+                "Train it again" if stored else "Train",
+                request,
+                "train_run",
+                help=f"{purpose} A stopped training keeps its steps: train again with the same settings.",
+                price=training_requests.price(request, asking.card(request.model)),
+                instead_of=stored.id if stored else None,
+                smaller=lambda: training_requests.smaller(request),
+                type="secondary" if stored else "primary",
+            )
         if stored is not None:
             _use(stored)
     facts = stored.numbers if stored else facts_of(st.session_state["router"])
     with picture:
-        _pictures(request, stored, facts)
+        # The training that runs or was stopped, then what is there: the run of the form, or the router in use.
+        job = jobs.current()
+        if job and (job.verb, job.args) == (request.verb, request.spelled) and job.state != "done":
+            with widgets.guarded():
+                grows = st.fragment(_so_far, run_every=2) if job.state in jobs.WAITING else _so_far
+                grows(job.id, request.steps, request.groups)
+        if stored is not None:
+            looks = cached.columns(stored, "shares")
+            figure = training_charts.shares(looks, 1 / stored.request["groups"])
+            plots.draw(figure, looks, "Largest group by layer", "train_shares", DOMINANCE)
+        elif facts.get("dominance") and facts.get("groups"):
+            rows = [{"layer": layer, "largest group's share": share} for layer, share in enumerate(facts["dominance"])]
+            figure = training_charts.by_layer(facts["dominance"], 1 / facts["groups"])
+            plots.draw(figure, rows, "Largest group by layer", "router_shares", DOMINANCE)
+        elif job is None:
+            st.info("The largest group's share is drawn here while a router trains.")
     with st.expander("Loss, and what the groups are worth", icon=":material/show_chart:"), widgets.guarded():
         _details(stored, facts)
     repeat.drawer(request.but(corpus="DIR").command_line())
 
 
-def _button(request: TrainRouter, stored: Run | None) -> None:
-    router = cached.router_name(request.spelled)
-    purpose = f"This makes the router {router}; the model stays as it is."
-    if request.phase == 2:
-        copy = f"finetuned/{request.model.replace('/', '--')}-{router}"
-        purpose = f"This trains a copy of the model together with the router {router}, under the name {copy}."
-    jobs.run_button(
-        "Train it again" if stored else "Train",
-        request,
-        "train_run",
-        help=f"{purpose} A stopped training keeps its steps: train again with the same settings.",
-        price=training_requests.price(request, asking.card(request.model)),
-        instead_of=stored.id if stored else None,
-        smaller=lambda: training_requests.smaller(request),
-        type="secondary" if stored else "primary",
-    )
-
-
 # --- what there is ----------------------------------------------------------------------------------------------------
-
-
-def _pictures(request: TrainRouter, stored: Run | None, facts: dict) -> None:
-    """The training that runs or was stopped, then what is there: the run of the form, or the router in use."""
-    job = jobs.current()
-    if job and (job.verb, job.args) == (request.verb, request.spelled) and job.state != "done":
-        with widgets.guarded():
-            grows = st.fragment(_so_far, run_every=2) if job.state in jobs.WAITING else _so_far
-            grows(job.id, request.steps, request.groups)
-    if stored is not None:
-        looks = cached.columns(stored, "shares")
-        figure = training_charts.shares(looks, 1 / stored.request["groups"])
-        plots.draw(figure, looks, "Largest group by layer", "train_shares", DOMINANCE)
-    elif facts.get("dominance") and facts.get("groups"):
-        rows = [{"layer": layer, "largest group's share": share} for layer, share in enumerate(facts["dominance"])]
-        figure = training_charts.by_layer(facts["dominance"], 1 / facts["groups"])
-        plots.draw(figure, rows, "Largest group by layer", "router_shares", DOMINANCE)
-    elif job is None:
-        st.info("The largest group's share is drawn here while a router trains.")
 
 
 def _so_far(job_id: str, steps: int, groups: int) -> None:
@@ -138,8 +130,22 @@ def _details(stored: Run | None, facts: dict) -> None:
         _loss(stored)
     elif facts.get("kind") == "trained":
         _router(facts)
-    if facts.get("perplexity_dense") and (stored or facts.get("kind") == "trained"):
-        _perplexities(facts, stored.id if stored else facts["name"])
+    if (dense := facts.get("perplexity_dense")) and (stored or facts.get("kind") == "trained"):
+        st.subheader("On text it never saw", anchor=False, help=cached.glossary("perplexity"))
+        rows = []
+        for arm, label in ARMS.items():
+            if value := facts.get(f"perplexity_{arm}"):
+                change = "–" if arm == "dense" else signed(value / dense - 1, ".1%")
+                rows.append({"reads": label, "perplexity": value, "change": change})
+        identity = stored.id if stored else facts["name"]
+        plots.listed(COLUMNS, rows, "train_table", "Perplexities", identity, height=280)
+        if gain := facts.get("gain_over_random"):
+            interval = Comparison.of(gain, "mean", "").interval
+            span = f"{interval}, {gain['units']} units of 8 windows, a percentile bootstrap that is too narrow"
+            if "state" in gain:  # older routers have none
+                span = f"{gain['state']}, {interval.removeprefix('95% interval ')}"
+            change = f"{signed(gain['mean'])} nats per token ({span})"
+            widgets.prose(f"Gain of its causal groups over random centroids: {change}.", "quiet")
     if cost := studied.study("step-cost"):
         processor = cost.numbers["protocol"].get("processor", "this machine")
         widgets.prose(f"{cost.sentence} Measured on: {processor}.", "quiet")
@@ -179,21 +185,3 @@ def _router(facts: dict) -> None:
         rows = [{"step": step, "hard loss": loss} for step, loss in points]
         figure = training_charts.hard_losses(points)
         plots.draw(figure, rows, "Loss with hard groups", "router_loss", "soft and hard loss")
-
-
-def _perplexities(numbers: dict, identity: str) -> None:
-    st.subheader("On text it never saw", anchor=False, help=cached.glossary("perplexity"))
-    rows, dense = [], numbers["perplexity_dense"]
-    for arm, label in ARMS.items():
-        if value := numbers.get(f"perplexity_{arm}"):
-            change = "–" if arm == "dense" else signed(value / dense - 1, ".1%")
-            rows.append({"reads": label, "perplexity": value, "change": change})
-    plots.listed(COLUMNS, rows, "train_table", "Perplexities", identity, height=280)
-    if gain := numbers.get("gain_over_random"):
-        interval = Comparison.of(gain, "mean", "").interval
-        span = f"{interval}, {gain['units']} units of 8 windows, a percentile bootstrap that is too narrow"
-        if "state" in gain:  # older routers have none
-            span = f"{gain['state']}, {interval.removeprefix('95% interval ')}"
-        widgets.prose(
-            f"Gain of its causal groups over random centroids: {signed(gain['mean'])} nats per token ({span}).", "quiet"
-        )
