@@ -39,7 +39,13 @@ COLUMNS = {
 
 
 def headline(run: Run, prompt: str) -> str:
-    """Whether the answers of a stored run are right, else where they part from dense attention's."""
+    """Whether a key that was put back mends a wrong answer; of other stored runs whether the answers are right, else
+    where they part from dense attention's."""
+    answer = stated(prompt, run.request["question"])
+    if run.request.get("put_back") is not None and answer is not None:
+        right, *_, without, back = (" ".join(row["text"].split()).startswith(answer) for row in run.numbers["rows"])
+        if right and not without:
+            return f"One key put back, and the answer is {f'right again: “{answer}”' if back else 'still wrong'}"
     dense, *others = run.numbers["rows"]
     texts = {row["label"]: row["text"] for row in run.numbers["rows"]}
     judged_answers = judged(prompt, run.request["question"], texts)

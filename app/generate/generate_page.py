@@ -8,7 +8,7 @@ from analysis.jobs import JobStatus
 from analysis.runs import Run
 from analysis.runs.run import command
 from app import cached
-from app.generate import answers, film, generate_form, kv_cache
+from app.generate import answers, generate_form, kv_cache, missed
 from app.quality.asked import Asked
 from app.ui import asking, jobs, repeat, take, widgets
 from app.ui.screen import answer, picture_and_card
@@ -57,13 +57,13 @@ def show() -> None:
         prompt = "" if run is None else "".join(cached.columns(run, "tokens")["piece"])
         told = "What is still answered with less?"
         if run is not None:
-            told = widgets.plain(film.recovered(run, prompt) or answers.headline(run, prompt))
+            told = widgets.plain(answers.headline(run, prompt))
         scope = None if run is None else f"{run.numbers['prompt_tokens']:,} tokens read, then written on word by word."
         answer(told, scope=scope)
     if run is not None:
         if run.numbers.get("missed"):
             with beside:
-                film.put_back(run, cached.columns(run, "tokens"))
+                missed.put_back(run, cached.columns(run, "tokens"))
         _details(run, beside if run is stored else None)
     repeat.drawer(command(request.verb, request.spelled))
 

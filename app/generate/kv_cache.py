@@ -9,7 +9,7 @@ import streamlit as st
 
 from analysis.runs import Run
 from app import cached
-from app.generate import film
+from app.generate import missed
 from app.selection import state
 from app.ui import asking, fields, painted, tables, widgets
 from app.ui.charts import GROUPS, RANDOM
@@ -69,6 +69,25 @@ def shown(run: Run, prompt: dict) -> None:
     shares, passed = held(numbers, _alive(run, side, look), place)
     classes, palette = paint(shares, passed, place, size)
     heads = 1 if place.single else numbers["kv_heads"] * (1 if place.layer is not None else numbers["layers"])
+    # How many of so many key-value heads hold each token.
+    if heads == 1:
+        states = ("evicted", "held", "outside the window")
+        tips = [states[2 if gone else bool(share)] for share, gone in zip(shares, passed, strict=True)]
+    else:
+        tips = [f"{round(share * heads):,} of {heads:,} heads hold it" for share in shares]
+    legend = "key-value heads that hold the token; unpainted: gone from all of them, or not written yet"
+    if place.single:
+        group = numbers["heads"] // numbers["kv_heads"]
+        shared = f", which shares its keys with {group - 1} more" if group > 1 else ""
+        legend = f"head {st.session_state['generate_layer']}.{place.head}{shared}; unpainted: not written yet"
+    # An arc from the new token to each key that it read, and to each that it could not.
+    query, arcs = look.query + 1, []
+    if look.reads:
+        for kind, words in (("read", "read"), ("gone", GONE[numbers["rows"][side]["saves"]][1])):
+            for key, weight in look.reads[kind]:
+                name = painted.visible(look.tokens["piece"][key])
+                label = f"{words} {name!r}, {query - key:,} tokens back: {weight:.1%}"
+                arcs.append({"query": query, "key": key, "label": label, "mark": [query, key]})
     painted.painted(
         look.tokens,
         classes,
@@ -76,11 +95,11 @@ def shown(run: Run, prompt: dict) -> None:
         key="generate_text",
         identity=f"{run.id}{run.created}.{side}.{look.step}.{place}",
         place=f"{run.id}.{side}",
-        tips=[("KV cache", _tips(shares, passed, heads, size))],
-        legend=_legend(place, numbers["heads"] // numbers["kv_heads"]),
+        tips=[("KV cache", [*tips, *[None] * (size - len(tips))])],
+        legend=legend,
         hint="Click a new token (they stand at the end) to see what it read.",
-        arcs=_arcs(look.tokens, look.query + 1, look.reads, numbers["rows"][side]) if look.reads else [],
-        locked=look.query + 1,
+        arcs=arcs,
+        locked=query,
         on_token=lambda: _clicked(first, size - first),
     )
 
@@ -93,13 +112,20 @@ def reads(run: Run, prompt: dict) -> None:
     if look.reads is None:
         widgets.prose("The prompt is too long here to keep what each token read.", "note")
         return
-    name, (title, _, _) = painted.visible(look.tokens["piece"][look.query + 1]), GONE[row["saves"]]
+    name, (title, _, gone) = painted.visible(look.tokens["piece"][look.query + 1]), GONE[row["saves"]]
+    missing = f"{look.reads['lost']:.1%} {gone}"
+    if row["method"] == "dense":
+        missing = "Dense attention reads every key."
+    elif row["saves"] == "memory" and look.step == 0 and run.protocol["known"]:
+        missing = "The prompt's last token made this one, before keys were dropped: nothing was gone yet."
+    elif look.reads["lost"] < 0.0005:
+        missing = "Nothing that it would have read is missing here."
     with st.grid(2, min_column_width=420, gap="large"):
         for kind, heading in (("read", f"What “{name}” read"), ("gone", title)):
             with st.container():
                 st.markdown(f"**{widgets.plain(heading)}**")
                 if kind == "gone":
-                    widgets.prose(_missing(run, look.reads["lost"], row, look.step), "quiet")
+                    widgets.prose(missing, "quiet")
                 if keys := look.reads[kind]:
                     _keys(look.tokens, look.query + 1, keys, f"generate_{kind}", f"{run.id}.{side}.{look.step}.{keys}")
 
@@ -122,7 +148,12 @@ def _look(run: Run, prompt: dict, side: int, place: Place) -> Look:
     widgets.settled("generate_at", [None, *range(1, count + 1)], None)
     step = (st.session_state["generate_at"] or count) - 1
     read = _reads(run, side, step, place) if run.numbers["traced"] else None
-    return Look(_joined(prompt, answer), step, len(prompt["piece"]) + step - 1, read)
+    # Prompt and answer as one table to paint.
+    end, piece = prompt["end"][-1], list(answer["piece"])
+    tokens = {"piece": prompt["piece"] + piece, "window": [0] * (len(prompt["piece"]) + count)}
+    tokens["word"] = prompt["word"] + [word.strip() for word in piece]
+    tokens |= {name: prompt[name] + [end + char for char in answer[name]] for name in ("start", "end")}
+    return Look(tokens, step, len(prompt["piece"]) + step - 1, read)
 
 
 # --- controls ---------------------------------------------------------------------------------------------------------
@@ -139,7 +170,12 @@ def _controls(run: Run) -> tuple[int, Place]:
         layer = _one_of("layer", asking.layers(st.session_state["model"]))
         head = None if layer is None else _one_of("head", range(run.numbers["heads"]))
     if run.numbers.get("missed"):
-        film.scrubber(run.numbers["rows"][side]["tokens"])
+        # The step of the answer that is painted, the last one unless another was chosen.
+        chosen, count = st.session_state, run.numbers["rows"][side]["tokens"]
+        widgets.settled("generate_at", [None, *range(1, count + 1)], None)
+        chosen["generate_at_pick"] = chosen["generate_at"] or count
+        moved: dict[str, Any] = {"on_change": lambda: state.choose(chosen, generate_at=chosen["generate_at_pick"])}
+        st.slider("New token: what the KV cache still holds", 1, max(2, count), key="generate_at_pick", **moved)
     return side, _place(layer, head)
 
 
@@ -225,31 +261,6 @@ def paint(shares: Sequence[float], passed: Sequence[float], place: Place, size: 
     return classes + later, palette if any(passed) else palette[:OUTSIDE]
 
 
-def _tips(shares: Sequence[float], passed: Sequence[float], heads: int, size: int) -> list[str | None]:
-    """How many of so many key-value heads hold each token."""
-    tips: list[str | None] = [f"{round(share * heads):,} of {heads:,} heads hold it" for share in shares]
-    if heads == 1:
-        states = ("evicted", "held", "outside the window")
-        tips = [states[2 if gone else bool(share)] for share, gone in zip(shares, passed, strict=True)]
-    return tips + [None] * (size - len(tips))
-
-
-def _legend(place: Place, group: int) -> str:
-    if not place.single:
-        return "key-value heads that hold the token; unpainted: gone from all of them, or not written yet"
-    shared = f", which shares its keys with {group - 1} more" if group > 1 else ""
-    name = f"{st.session_state['generate_layer']}.{place.head}"
-    return f"head {name}{shared}; unpainted: not written yet"
-
-
-def _joined(prompt: dict, answer: dict) -> dict:
-    """The tokens of a prompt and an answer as one table to paint."""
-    end, piece = prompt["end"][-1], list(answer["piece"])
-    columns = {"piece": prompt["piece"] + piece, "window": [0] * (len(prompt["piece"]) + len(piece))}
-    columns["word"] = prompt["word"] + [word.strip() for word in piece]
-    return columns | {name: prompt[name] + [end + char for char in answer[name]] for name in ("start", "end")}
-
-
 # --- what a new token read --------------------------------------------------------------------------------------------
 
 
@@ -263,37 +274,11 @@ def _reads(run: Run, side: int, step: int, place: Place) -> dict:
     return reads
 
 
-def _arcs(tokens: dict, query: int, reads: dict, row: dict) -> list[dict]:
-    """An arc from the new token to each key that it read, and to each that it could not."""
-    arcs = []
-    for kind, words in (("read", "read"), ("gone", GONE[row["saves"]][1])):
-        for key, weight in reads[kind]:
-            label = f"{words} {painted.visible(tokens['piece'][key])!r}, {query - key:,} tokens back: {weight:.1%}"
-            arcs.append({"query": query, "key": key, "label": label, "mark": [query, key]})
-    return arcs
-
-
-def _missing(run: Run, lost: float, row: dict, step: int) -> str:
-    if row["method"] == "dense":
-        return "Dense attention reads every key."
-    if row["saves"] == "memory" and step == 0 and run.protocol["known"]:
-        return "The prompt's last token made this one, before keys were dropped: nothing was gone yet."
-    if lost < 0.0005:
-        return "Nothing that it would have read is missing here."
-    return f"{lost:.1%} {GONE[row['saves']][2]}"
-
-
 def _keys(tokens: dict, query: int, keys: list[tuple[int, float]], key: str, identity: str) -> None:
     values: dict[str, Sequence] = {
         "position": [token for token, _ in keys],
-        "context": [_context(tokens["piece"], token) for token, _ in keys],
+        "context": [missed.context(tokens["piece"], token, BEFORE) for token, _ in keys],
         "back": [query - token for token, _ in keys],
         "weight": [weight for _, weight in keys],
     }
     tables.table(ROW, values, key=key, identity=identity, label="Keys with the most attention", height=330)
-
-
-def _context(pieces: list[str], token: int) -> str:
-    before = "".join(pieces[max(0, token - BEFORE) : token])
-    after = "".join(pieces[token + 1 : token + 1 + BEFORE])
-    return f"{before}[{painted.visible(pieces[token])}]{after}".replace("\n", " ↵ ")
