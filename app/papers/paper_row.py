@@ -29,9 +29,9 @@ def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
     reference, (icon, colour, _) = beside()[key], paper_words.LOOK[state]
     st.header(f"{paper_words.SHORT[paper]}, {table}: {widgets.plain(row)}", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.badge(
-            _badge(key, state, ours, lookup), icon=icon, color=colour, help=cached.glossary("state of a printed row")
-        )
+        # With what the number was measured on, where the row was not.
+        label = f"{state}, {lookup.differences(key, ours)[0]}" if state == ALIKE else state
+        st.badge(label, icon=icon, color=colour, help=cached.glossary("state of a printed row"))
     if why := reference.cannot or reference.damaged:
         widgets.prose(f"{why} (Finding {reference.finding} below.)" if reference.finding else why, "note")
     _printed(key)
@@ -57,11 +57,6 @@ def show(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> None:
             widgets.prose("The first command trains the router: leave it out where the model has this one.", "quiet")
         if not has_button and job.verb in FILES:
             widgets.prose(f"To measure it here with a button, put {FILES[job.verb]}.", "quiet")
-
-
-def _badge(key: Key, state: str, ours: list[Reading], lookup: Lookup) -> str:
-    """The state, with what the number was measured on where the row was not."""
-    return f"{state}, {lookup.differences(key, ours)[0]}" if state == ALIKE else state
 
 
 def _printed(key: Key) -> None:

@@ -47,37 +47,34 @@ def show(run: Run) -> None:
     widgets.source(run)
     if not run.example:
         _words(run)
-    _buttons(run)
-    sentence = run.numbers.get("sentence")
-    if isinstance(sentence, str):
-        widgets.prose(sentence, "more")
-    widgets.prose(_cost(run), "quiet")
-    if not cached.store().answers(run):
-        widgets.prose(OUTDATED, "note")
-    with st.expander("All that is in it", icon=":material/inventory_2:"):
-        _contents(run)
-    with st.expander("How it was asked for and made", icon=":material/tune:"):
-        st.json({"request": run.request, "protocol": run.protocol}, expanded=2)
-
-
-def _buttons(run: Run) -> None:
-    link, pinned = run_pages.link(run), run.marks.pinned
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if link:
-            look: dict[str, Any] = {
-                "type": "primary",
-                "icon": ":material/open_in_new:",
-                "help": EXACT if link["exact"] else TOLD,
-            }
+        look: dict[str, Any]
+        if link := run_pages.link(run):
+            look = {"type": "primary", "icon": ":material/open_in_new:", "help": EXACT if link["exact"] else TOLD}
             label = f"Open on {PAGES[link['page']].called}"
             st.button(label, key="run_open", on_click=run_pages.go, args=(link,), **look)
         if not run.example:
+            pinned = run.marks.pinned
             look = {"icon": ":material/keep:", "help": "A pinned run is never removed to make room."}
             st.button("Unpin" if pinned else "Pin", key="run_pin", on_click=_pin, args=(run.id, not pinned), **look)
         share.bundle([run.id], "Bundle", "run_bundle")
         if not run.example:
             look = {"icon": ":material/delete:", "type": "tertiary"}
             st.button("Delete", key="run_delete", on_click=run_list.delete, args=([run.id],), **look)
+    sentence = run.numbers.get("sentence")
+    if isinstance(sentence, str):
+        widgets.prose(sentence, "more")
+    cost = f"It took {spell(run.seconds)} and {run.bytes / 1e6:,.2f} MB."
+    promised = (run.marks.link or {}).get("seconds")
+    if promised and run.seconds > 0 and not (run.example or run.marks.imported):
+        cost += f" Its button had said {spell(promised)} ({signed(promised / run.seconds - 1, '.0%')})."
+    widgets.prose(cost, "quiet")
+    if not cached.store().answers(run):
+        widgets.prose(OUTDATED, "note")
+    with st.expander("All that is in it", icon=":material/inventory_2:"):
+        _contents(run)
+    with st.expander("How it was asked for and made", icon=":material/tune:"):
+        st.json({"request": run.request, "protocol": run.protocol}, expanded=2)
 
 
 def _words(run: Run) -> None:
@@ -99,14 +96,6 @@ def _described(run_id: str, name: str, tags: str, note: str) -> None:
 def _pin(run_id: str, pinned: bool) -> None:
     with widgets.attempt("runs_trouble"):
         cached.store().pin(run_id, pinned)
-
-
-def _cost(run: Run) -> str:
-    took = f"It took {spell(run.seconds)} and {run.bytes / 1e6:,.2f} MB."
-    promised = (run.marks.link or {}).get("seconds")
-    if run.example or run.marks.imported or not promised or run.seconds <= 0:
-        return took
-    return f"{took} Its button had said {spell(promised)} ({signed(promised / run.seconds - 1, '.0%')})."
 
 
 def _contents(run: Run) -> None:

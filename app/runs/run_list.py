@@ -1,4 +1,4 @@
-"""The list of stored runs: searched, filtered, one of them opened by a click; what was clicked is said and undone."""
+"""The list of stored runs: searched, filtered, one of them opened by a click; what was deleted comes back."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -88,20 +88,6 @@ def table(rows: Sequence[Row]) -> None:
 def _kept(row: Row) -> str:
     marks = {"pinned": row.pinned, "bundle": row.imported, "example": row.example}
     return next((name for name, holds in marks.items() if holds), "")
-
-
-def news() -> None:
-    """What the last click did, with Undo after a deletion, and what went wrong."""
-    message = st.session_state.pop("runs_said", None)
-    widgets.trouble("runs_trouble")
-    st.session_state["runs_trouble"] = None
-    if message is not None:
-        st.success(widgets.plain(message))
-    gone = st.session_state.get("runs_gone", [])
-    if gone:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            widgets.prose(f"{run_words.runs(len(gone))} deleted.", "quiet")
-            st.button("Undo", key="runs_undo", icon=":material/undo:", on_click=bring_back, args=(gone,))
 
 
 def delete(ids: list[str]) -> None:

@@ -18,7 +18,16 @@ def show() -> None:
         f"{count} {'are' if used.runs > 1 else 'is'} stored here.",
         f"They take {spell_bytes(used.bytes)}; the list also has the examples that came with the program.",
     )
-    run_list.news()
+    # What the last click did, with Undo after a deletion, and what went wrong.
+    message = st.session_state.pop("runs_said", None)
+    widgets.trouble("runs_trouble")
+    st.session_state["runs_trouble"] = None
+    if message is not None:
+        st.success(widgets.plain(message))
+    if gone := st.session_state.get("runs_gone"):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            widgets.prose(f"{run_words.runs(len(gone))} deleted.", "quiet")
+            st.button("Undo", key="runs_undo", icon=":material/undo:", on_click=run_list.bring_back, args=(gone,))
     with run_list.controls():
         store_menu.menu(rows)
     picture, card = screen.picture_and_card("runs", 0.7)

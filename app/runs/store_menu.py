@@ -19,24 +19,20 @@ from app.ui import share, widgets
 def menu(rows: Sequence[Row]) -> None:
     """Bundles and the disk; `rows`: those of the list."""
     with st.popover("Bundles and disk", icon=":material/inventory_2:", key="runs_menu"):
-        _bundle_in()
+        upload = f"runs_upload_{st.session_state.setdefault('runs_nonce', 0)}"
+        st.file_uploader(
+            "Bring in a bundle made here or on another machine",
+            key=upload,
+            on_change=_uploaded,
+            args=(upload,),
+            help=f"Up to 64 MB; larger ones with {PROGRAM} bundle-in FILE.zip.",
+        )
+        st.caption("Names, sizes, schema and every checksum are checked before anything is kept.")
         if rows:
             ids = [row.id for row in rows[:MOST_RUNS]]
             share.bundle(ids, f"Bundle of these {len(ids):,}", "runs_bundle_all")
         st.divider()
         _disk(rows)
-
-
-def _bundle_in() -> None:
-    nonce = st.session_state.setdefault("runs_nonce", 0)
-    st.file_uploader(
-        "Bring in a bundle made here or on another machine",
-        key=f"runs_upload_{nonce}",
-        on_change=_uploaded,
-        args=(f"runs_upload_{nonce}",),
-        help=f"Up to 64 MB; larger ones with {PROGRAM} bundle-in FILE.zip.",
-    )
-    st.caption("Names, sizes, schema and every checksum are checked before anything is kept.")
 
 
 def _uploaded(name: str) -> None:
