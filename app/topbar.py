@@ -76,7 +76,7 @@ def _texts(offered: dict[str, str], key: str) -> None:
     look: dict[str, Any] = {"height": 140, "placeholder": "A page or two shows most; 900 words read in a second."}
     st.text_area("or paste it here", key=paste, **look)
     st.button("Read this text", on_click=_pasted, args=(paste,), type="primary", key="read_paste")
-    st.caption(sharing.private(), help=KEPT_HERE)
+    st.caption(sharing.SHARED if limits().demo else sharing.AT_HOME, help=KEPT_HERE)
     with st.expander("What was read", on_change="rerun", key=f"text_read_{nonce}") as expander:
         if expander.open:
             # The text in use as the model gets it, to check a document against.

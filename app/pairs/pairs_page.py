@@ -130,7 +130,14 @@ def _places(listed: dict, keys: list[str], row: int, title: str, identity: str, 
     )
     drawn = pair_charts.places(listed, size, row)
     points = plots.draw(drawn, listed, "Where they are", "pairs_scatter", "distance", select="points")
-    pair_list.take_point(points, keys)
+    # A click seen before does not override a later choice.
+    clicked = points[0]["customdata"] if points else None
+    clicked = clicked[0] if isinstance(clicked, list) else clicked
+    if clicked != st.session_state.get("pairs_point"):
+        st.session_state["pairs_point"] = clicked
+        if clicked is not None:
+            pair_list.choose_row(keys, int(clicked))
+            st.rerun()
 
 
 def _second(run: Run, tokens: dict, place: int, runs: list[Run]) -> None:

@@ -13,13 +13,9 @@ from app.ui import widgets
 log = logging.getLogger("focuscope.app")
 # Hashes of the texts that this session brought.
 OWN = "own_texts"
+# Where a reader's text stays.
 AT_HOME = "Your text stays on this machine."
 SHARED = "Your text stays on the machine that serves this page; other readers are not shown it."
-
-
-def private() -> str:
-    """Where a reader's text stays."""
-    return SHARED if limits().demo else AT_HOME
 
 
 def mine(key: str) -> None:
@@ -51,12 +47,13 @@ def admitted() -> bool:
         st.button("Sign in", on_click=st.login, type="primary", key="sign_in")
         return False
     address = str(st.user.get("email") or "")
+    reader, entries = address.lower(), [entry.lower() for entry in allowed]
     # Some providers leave it out, some send the word "false".
     if st.user.get("email_verified") is not True:
         _refuse(
             f"The provider does not call {address or 'this account'} verified: sign in with an address that it does."
         )
-    elif any(_matches(address, pattern) for pattern in allowed):
+    elif any(reader.endswith(entry) if entry.startswith("@") else reader == entry for entry in entries):
         return True
     else:
         _refuse(f"{address or 'This account'} is not on the list of this installation: ask its owner.")
@@ -93,8 +90,3 @@ def _allowed() -> list[str] | None:
     if why:
         raise BadSetting(f"Nobody is let in here, because {why}: docs/sharing.md says how it is written.")
     return None
-
-
-def _matches(address: str, allowed: str) -> bool:
-    address, allowed = address.lower(), allowed.lower()
-    return address.endswith(allowed) if allowed.startswith("@") else address == allowed

@@ -79,14 +79,3 @@ def found(pairs: dict, row: int) -> None:
     )
     pair = state.pair_key(layer, head, query, key)
     foot.found(layer=layer, head=head, group=group, query=query, why_key=key, pair=pair)
-
-
-def take_point(points: list[dict] | None, keys: list[str]) -> None:
-    """Open the pair of a point that was clicked; a click seen before does not override a later choice."""
-    rows = [point["customdata"] for point in points or []]
-    row = rows[0][0] if rows and isinstance(rows[0], list) else rows[0] if rows else None
-    if row != st.session_state.get("pairs_point"):
-        st.session_state["pairs_point"] = row
-        if row is not None:
-            choose_row(keys, int(row))
-            st.rerun()

@@ -19,9 +19,6 @@ from app.ui.reading import LONG
 
 # Tokens that the strip marks to be gone to.
 PEAKS = 20
-# Words of the answer for shares near a simple fraction.
-FRACTIONS = {1 / 5: "A fifth", 1 / 4: "A quarter", 1 / 3: "A third", 1 / 2: "Half", 2 / 3: "Two thirds"}
-NEAR = 0.015
 BRING = "Paste a text, or drop a file: PDF, Word, HTML, notebook, code"
 # What Links and Groups are drawn without first.
 SHUFFLED = "Reading the shuffled text, a control"
@@ -81,23 +78,19 @@ def same_windows(run: Run) -> dict[str, str]:
 
 def read_line(run: Run, tokens: dict) -> DeltaGenerator:
     """What was read, in a few words, and beside it what is read now, with Cancel. Returns the line, to be added to."""
-    line = st.container(key="read_line", horizontal=True, vertical_alignment="center", gap="small")
-    with line:
-        widgets.prose(_scope(run, tokens), "quiet")
-    cached.drawing().place = line
-    return line
-
-
-def _scope(run: Run, tokens: dict) -> str:
     inspected, count = asking.inspected(), len(tokens["piece"])
     windows, read = inspected["windows"], windows_read(tokens)
     if read < windows:
-        return f"Window 1 of {windows}" if read == 1 else f"Windows 1 to {read} of {windows}"
-    size = f"{count:,} tokens"
-    if count < inspected["tokens"]:
-        size = f"first {size} of {inspected['tokens']:,}"
-    cut = f", {windows} windows of {inspected['max_positions']:,}" if windows > 1 else ""
-    return f"{size}{cut} · exact"
+        scope = f"Window 1 of {windows}" if read == 1 else f"Windows 1 to {read} of {windows}"
+    else:
+        part = f" of {inspected['tokens']:,}" if count < inspected["tokens"] else ""
+        cut = f", {windows} windows of {inspected['max_positions']:,}" if windows > 1 else ""
+        scope = f"{'first ' if part else ''}{count:,} tokens{part}{cut} · exact"
+    line = st.container(key="read_line", horizontal=True, vertical_alignment="center", gap="small")
+    with line:
+        widgets.prose(scope, "quiet")
+    cached.drawing().place = line
+    return line
 
 
 def windows() -> None:
@@ -107,12 +100,6 @@ def windows() -> None:
         label = f"The model reads {inspected['max_positions']:,} tokens at once"
         look: dict[str, Any] = {"format_func": LONG.get, "required": True, "help": cached.glossary("window (context)")}
         st.segmented_control(label, list(LONG), key="long_text", **look)
-
-
-def amount(share: float) -> str:
-    """A share as a sentence begins with it."""
-    nearest = min(FRACTIONS, key=lambda fraction: abs(fraction - share))
-    return FRACTIONS[nearest] if abs(nearest - share) <= NEAR else f"{share:.0%}"
 
 
 def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
@@ -150,12 +137,18 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         on_token=lambda: state.choose(st.session_state, query=painted.clicked(look.key, "token")),
         on_arc=lambda: pair_list.choose_row(keys, painted.clicked(look.key, "arc")),
         on_class=lambda: state.choose(st.session_state, group=painted.clicked(look.key, "class")),
-        on_head=lambda: _open_head(look.key),
+        on_head=lambda: st.session_state.update({OPENED: st.session_state[look.key]["head"]}),
         on_pasted=lambda: _pasted(look.key),
     )
+    # A head, a query of it and a key, named as "2.4.1206.977"; with ".why" behind, to *Why*.
     if opened := st.session_state.pop(OPENED, None):
-        foot.go("map", foot.carried(()) | opened)
-    _bring()
+        names = ("layer", "head", "query", "why_key", "head_tab")
+        foot.go("map", foot.carried(()) | dict(zip(names, opened.split("."), strict=False)))
+    # The field for a text of the reader's own, which takes files too; the screen above hands it what is dropped.
+    bring = f"bring_{st.session_state['text_chosen']}"
+    chooser: dict[str, Any] = {"accept_file": "multiple", "max_upload_size": topbar.MOST_MB}
+    with st.container(key="bring"):
+        st.chat_input(BRING, key=bring, on_submit=_brought, args=(bring,), **chooser)
 
 
 def measure() -> None:
@@ -192,24 +185,9 @@ def _peaks(tokens: dict, far: int) -> list[int]:
     return sorted(sorted(often or above, key=lambda place: -(received[place] or 0.0))[:PEAKS])
 
 
-def _open_head(key: str) -> None:
-    """The card leads to a head, a query of it and a key, named as "2.4.1206.977"; with ".why" behind, to *Why*."""
-    names = ("layer", "head", "query", "why_key", "head_tab")
-    st.session_state[OPENED] = dict(zip(names, (st.session_state[key]["head"] or "0.0.0").split("."), strict=False))
-
-
 def _pasted(key: str) -> None:
     if words := st.session_state[key].get("pasted"):
         topbar.take([(words.encode("utf-8", "surrogatepass"), "The pasted text")])
-
-
-def _bring() -> None:
-    """The field for a text of the reader's own, which takes files too; the screen above hands it what is dropped."""
-    key = f"bring_{st.session_state['text_chosen']}"
-    look: dict[str, Any] = {"accept_file": "multiple", "max_upload_size": topbar.MOST_MB}
-    look |= {"on_submit": _brought, "args": (key,)}
-    with st.container(key="bring"):
-        st.chat_input(BRING, key=key, **look)
 
 
 def _brought(key: str) -> None:

@@ -10,13 +10,19 @@ from app.ui import export, other, reading, widgets
 from app.ui.screen import answer
 from app.ui.tabs import drawer
 
+# Words of the answer for shares near a simple fraction.
+FRACTIONS = {1 / 5: "A fifth", 1 / 4: "A quarter", 1 / 3: "A third", 1 / 2: "Half", 2 / 3: "Two thirds"}
+NEAR = 0.015
+
 
 def show() -> None:
     """The finding, the text painted by what is read from afar, and what is folded under it."""
     run, tokens = screen.read_text(each_window=True)
     distance = run.numbers["min_distance"]
-    sentence = f"{screen.amount(run.numbers['far_share'])} of the attention goes {distance:,} or more tokens back."
-    answer(sentence, run.numbers["sentences"][0])
+    share = run.numbers["far_share"]
+    nearest = min(FRACTIONS, key=lambda fraction: abs(fraction - share))
+    amount = FRACTIONS[nearest] if abs(nearest - share) <= NEAR else f"{share:.0%}"
+    answer(f"{amount} of the attention goes {distance:,} or more tokens back.", run.numbers["sentences"][0])
     screen.read_line(run, tokens)
     paint, palette, legend = far.paint(run, tokens)
     tips = [("read from afar", [widgets.times_chance(value) for value in tokens["received"]])]

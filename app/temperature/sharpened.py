@@ -30,20 +30,17 @@ def every_head(layer: int, head: int) -> None:
     """The sharpness of the layer's heads, and of every layer, at all temperatures and over every query."""
     st.subheader("Every head over every query", anchor=False, help=cached.glossary("softmax temperature"))
     args = state.study_args(st.session_state, t=list(SOFTMAX), layer=layer, head=head, part=0)
-    _sharpness(asking.ask(Temperature(**args), "Measuring every temperature"))
-
-
-def _sharpness(run: Run) -> None:
+    run: Run = asking.ask(Temperature(**args), "Measuring every temperature")
     titles = {name: title for name, (title, _, _) in SHARPNESS.items()}
     st.segmented_control("Sharpness as", list(titles), format_func=titles.__getitem__, key="sharpness", required=True)
     name = st.session_state["sharpness"]
     title, term, _ = SHARPNESS[name]
-    layer, measure = run.request["layer"], title.split(",")[0]
+    measure = title.split(",")[0]
     heads = rows_of(cached.columns(run, "heads"), layer=layer)
     with st.grid(2, min_column_width=420, gap="large"):
         figure = temperature_charts.sharpness(cached.columns(run, "layers"), "layer", name, layer)
         plots.draw(figure, cached.columns(run, "layers"), f"{measure} by layer", "temperature_layer", term)
-        figure = temperature_charts.sharpness(heads, "head", name, run.request["head"])
+        figure = temperature_charts.sharpness(heads, "head", name, head)
         plots.draw(figure, heads, f"{measure} of the heads of layer {layer}", "temperature_head", term)
     st.caption("Means over the queries of the first window. Thick: the chosen one. Dotted: dense attention, at 1.")
     widgets.notes(run)

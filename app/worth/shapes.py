@@ -41,8 +41,6 @@ SHAPES = {
 }
 # As long as no GPU was chosen.
 USUAL_GPU = "H100-SXM"
-# Tokens shown first when the config does not say how long a context the model was made for.
-UNSTATED = 4096
 
 
 def is_config(shape: str) -> bool:
@@ -84,12 +82,6 @@ def gpu() -> str:
     return st.session_state["gpu"] or USUAL_GPU
 
 
-def context_of(longest: int | None) -> int:
-    """The context that is chosen; until then the longest that the model was made for."""
-    fitting = [context for context in CONTEXTS if context <= (longest or UNSTATED)]
-    return st.session_state["context"] or (fitting[-1] if fitting else CONTEXTS[0])
-
-
 def spoken(shape: str) -> str:
     """A model's id for lines to copy; a config.json has none."""
     if is_config(shape):
@@ -120,14 +112,16 @@ def choose(shapes: dict[str, str]) -> None:
     widgets.settled("shape", list(shapes), LOADED)
     look: dict[str, Any] = {"format_func": lambda key: shapes.get(key, key), "on_change": _picked, "width": 208}
     st.selectbox("Model, or its id", list(shapes), key="shape", accept_new_options=True, **look)
-    _own_config()
+    nonce = st.session_state.setdefault("config_nonce", 0)
+    upload, paste = f"config_upload_{nonce}", f"config_paste_{nonce}"
+    with st.popover("config.json", icon=":material/upload_file:", key=f"config_popover_{nonce}"):
+        st.text_area("Paste a config.json", key=paste, height=140, placeholder='{"model_type": "llama", …}')
+        st.button("Read this config", key="read_config", on_click=_pasted, args=(paste,), type="primary")
+        look = {"on_change": _uploaded, "args": (upload,)}
+        st.file_uploader("or drop it here; no weights, and it stays on this machine", key=upload, **look)
     st.session_state["gpu_pick"] = gpu()
-    look = {"format_func": GPUS.get, "on_change": _gpu_picked, "width": 208}
-    st.selectbox("GPU", list(GPUS), key="gpu_pick", **look)
-
-
-def _gpu_picked() -> None:
-    state.choose(st.session_state, gpu=st.session_state["gpu_pick"])
+    look = {"on_change": lambda: state.choose(st.session_state, gpu=st.session_state["gpu_pick"]), "width": 208}
+    st.selectbox("GPU", list(GPUS), key="gpu_pick", format_func=GPUS.__getitem__, **look)
 
 
 def _picked() -> None:
@@ -140,16 +134,6 @@ def _picked() -> None:
         except ValueError:
             state.choose(st.session_state, shape=LOADED, context=None)
             raise
-
-
-def _own_config() -> None:
-    nonce = st.session_state.setdefault("config_nonce", 0)
-    upload, paste = f"config_upload_{nonce}", f"config_paste_{nonce}"
-    with st.popover("config.json", icon=":material/upload_file:", key=f"config_popover_{nonce}"):
-        st.text_area("Paste a config.json", key=paste, height=140, placeholder='{"model_type": "llama", …}')
-        st.button("Read this config", key="read_config", on_click=_pasted, args=(paste,), type="primary")
-        look: dict[str, Any] = {"on_change": _uploaded, "args": (upload,)}
-        st.file_uploader("or drop it here; no weights, and it stays on this machine", key=upload, **look)
 
 
 def _uploaded(name: str) -> None:

@@ -21,6 +21,8 @@ ROOFLINE = (
     "Estimated from the data sheet, a lower bound in time: every byte is read once at full bandwidth and every "
     "multiplication runs at the full bfloat16 rate. Real programs take one and a half to two times as long."
 )
+# Tokens shown first when the config does not say how long a context the model was made for.
+UNSTATED = 4096
 # The control of each slider, by its name in the browser.
 CONTROLS = {"context": "context", "batch": "sequences", "keep": "keep"}
 SLIDERS: list[dict[str, Any]] = [
@@ -48,7 +50,10 @@ def _live() -> None:
         sliders = st.container(key="worth_sliders")
     widgets.trouble("shape_trouble")
     run = shapes.ask(shapes.chosen(chosen["shape"]))
-    context, batch = shapes.context_of(run.numbers["shape"]["max_positions"]), chosen["sequences"]
+    # Until a context is chosen, the longest that the model was made for.
+    longest = run.numbers["shape"]["max_positions"] or UNSTATED
+    fitting = [context for context in CONTEXTS if context <= longest]
+    context, batch = chosen["context"] or max(fitting, default=CONTEXTS[0]), chosen["sequences"]
     row = at(run, context, batch)
     now = {"context": context, "batch": batch, "keep": chosen["keep"]}
     with sliders:
