@@ -248,14 +248,11 @@ def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
         return False
     if kind in parameters and not named(kind, request) and (parameters[kind].default == name or kind == "policy"):
         return True
-    return any(_needs(spec["name"]) == kind and not named(kind, spec) for spec in specs if isinstance(spec, dict))
-
-
-def _needs(method: str) -> str:
-    """The kind of fitted state that a method takes."""
     from ..methods import METHODS
 
-    return METHODS[method].needs if method in METHODS else ""
+    # Of the methods, those that take this kind of fitted state.
+    of_kind = [spec for spec in specs if isinstance(spec, dict) and spec["name"] in METHODS]
+    return any(METHODS[spec["name"]].needs == kind and not named(kind, spec) for spec in of_kind)
 
 
 def check_seed(seed: int) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ...benchmarks import TASKS, documents
-from ...benchmarks.tasks import Task
 from ...errors import BadSetting
 from ...package import installs
 
@@ -44,7 +43,17 @@ class Asked:
         the generated text. Metrics of a second filter carry its name."""
         values: dict[str, list[float]] = {}
         for item, result in zip(self.items, results, strict=True):
-            for place, (name, read) in enumerate(_filtered(self.harness, item.doc, result).items()):
+            by_filter = {}
+            for ensemble in getattr(self.harness, "_filters", []) if isinstance(result[0], str) else ():
+                from lm_eval.api.instance import Instance
+
+                instances = [
+                    Instance("generate_until", item.doc, ("", {}), place, resps=[text])
+                    for place, text in enumerate(result)
+                ]
+                ensemble.apply(instances)
+                by_filter[ensemble.name] = [instance.filtered_resps[ensemble.name] for instance in instances]
+            for place, (name, read) in enumerate((by_filter or {"none": result}).items()):
                 for metric, value in self.harness.process_results(item.doc, read).items():
                     values.setdefault(metric if place == 0 else f"{metric}, {name}", []).append(float(value))
         return values
@@ -59,7 +68,18 @@ def asked(name: str, data: Path, shots: int | None, items: int | None, seed: int
     its data from a network. Errors: BadSetting."""
     task, files = TASKS.get(name), ["its own data set"]
     if task is None:
-        harness = _from_network(name, shots)
+        manager = _harness()[0]()
+        if name not in manager.all_subtasks:
+            raise BadSetting(f"There is no task {name[:40]!r}; on local files there are: {', '.join(TASKS)}.")
+        try:
+            harness = manager.load([name])["tasks"][name]
+        except Exception as error:  # whatever a data set's own loader meets
+            raise BadSetting(
+                f"The data of {name} could not be loaded ({type(error).__name__}): it needs a network; the tasks on "
+                f"local files are {', '.join(TASKS)}."
+            ) from error
+        if shots is not None:
+            harness.set_config("num_fewshot", shots)
     else:
         docs, examples, files = documents(task, name, data)
         shots = task.shots if shots is None else shots
@@ -68,7 +88,26 @@ def asked(name: str, data: Path, shots: int | None, items: int | None, seed: int
                 f"{task.title} has {len(examples):,} documents to draw examples from and {shots} were asked for: ask "
                 "for fewer, or give more."
             )
-        harness = _local(task, docs, examples, shots)
+        # The harness's own task with documents of ours in the place of its data set.
+        manager, configurable, load_yaml = _harness()
+        import datasets
+        import lm_eval.tasks
+
+        datasets.disable_progress_bars()
+        place = Path(lm_eval.tasks.__file__).parent / task.place
+        parts = {"asked": datasets.Dataset.from_list(docs), "examples": datasets.Dataset.from_list(examples)}
+        about = load_yaml(manager(include_defaults=False, include_path=[str(place)]).task_index[task.harness].yaml_path)
+        about |= {
+            "custom_dataset": lambda **_: datasets.DatasetDict(parts),
+            "test_split": "asked",
+            "validation_split": None,
+            "training_split": None,
+            # From its own, a prompt leaves itself out.
+            "fewshot_split": "asked" if examples is docs else "examples",
+            "num_fewshot": shots,
+            "metadata": {},
+        }
+        harness = configurable(config={part: about[part] for part in about if part not in ("tag", "group")})
     count = harness.config.num_fewshot or 0
     harness.set_fewshot_seed(seed=seed)
     listed = [_item(harness, doc, count) for _, doc in harness.doc_iterator(rank=0, limit=items, world_size=1)]
@@ -85,45 +124,6 @@ def _harness() -> tuple[Any, Any, Any]:
         raise BadSetting(NEEDED) from error
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     return TaskManager, ConfigurableTask, load_yaml
-
-
-def _local(task: Task, docs: list[dict], examples: list[dict], shots: int) -> Any:
-    """The harness's own task with documents of ours in the place of its data set."""
-    manager, configurable, load_yaml = _harness()
-    import datasets
-    import lm_eval.tasks
-
-    datasets.disable_progress_bars()
-    place = Path(lm_eval.tasks.__file__).parent / task.place
-    parts = {"asked": datasets.Dataset.from_list(docs), "examples": datasets.Dataset.from_list(examples)}
-    about = load_yaml(manager(include_defaults=False, include_path=[str(place)]).task_index[task.harness].yaml_path)
-    about |= {
-        "custom_dataset": lambda **_: datasets.DatasetDict(parts),
-        "test_split": "asked",
-        "validation_split": None,
-        "training_split": None,
-        # From its own, a prompt leaves itself out.
-        "fewshot_split": "asked" if examples is docs else "examples",
-        "num_fewshot": shots,
-        "metadata": {},
-    }
-    return configurable(config={name: value for name, value in about.items() if name not in ("tag", "group")})
-
-
-def _from_network(name: str, shots: int | None) -> Any:
-    manager = _harness()[0]()
-    if name not in manager.all_subtasks:
-        raise BadSetting(f"There is no task {name[:40]!r}; on local files there are: {', '.join(TASKS)}.")
-    try:
-        harness = manager.load([name])["tasks"][name]
-    except Exception as error:  # whatever a data set's own loader meets
-        raise BadSetting(
-            f"The data of {name} could not be loaded ({type(error).__name__}): it needs a network; the tasks on local "
-            f"files are {', '.join(TASKS)}."
-        ) from error
-    if shots is not None:
-        harness.set_config("num_fewshot", shots)
-    return harness
 
 
 def _item(harness: Any, doc: dict, shots: int) -> Item:
@@ -146,20 +146,3 @@ def _item(harness: Any, doc: dict, shots: int) -> Item:
         gold = harness.doc_to_text(doc)
     gold = gold if isinstance(gold, int) else harness.doc_to_choice(doc).index(gold)
     return Item(doc, prompts, question_length or min(map(len, prompts)), answers, gold)
-
-
-def _filtered(harness: Any, doc: dict, result: list) -> dict[str, list]:
-    """What each filter of the harness makes of an item's results: name -> the results it leaves."""
-    filters = getattr(harness, "_filters", [])
-    if not filters or not isinstance(result[0], str):
-        return {"none": result}
-    from lm_eval.api.instance import Instance
-
-    by_filter = {}
-    for ensemble in filters:
-        instances = [
-            Instance("generate_until", doc, ("", {}), place, resps=[text]) for place, text in enumerate(result)
-        ]
-        ensemble.apply(instances)
-        by_filter[ensemble.name] = [instance.filtered_resps[ensemble.name] for instance in instances]
-    return by_filter

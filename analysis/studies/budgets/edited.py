@@ -5,7 +5,6 @@ import pandas as pd
 
 from ...answer import Answer, doc, record
 from ...commands.budgets import Budgets, Calibrations
-from ...costs import Shape
 from ...errors import BadModel, BadSetting
 from ...metrics.budgets import allocate_budget, reads
 from ...models.counted import counted
@@ -74,8 +73,17 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
     try:
         shape = counted(lm)
     except BadModel:
-        shape = None
-    whole, left = held_bytes(lm, shape, policy.budgets, policy.cap, length) if shape else (None, None)
+        whole = left = None
+        kv_notes = ["What this family caches is not counted here, so no bytes of it are shown."]
+    else:
+        whole, left = held_bytes(lm, shape, policy.budgets, policy.cap, length)
+        of_cache = {
+            f"This model caches one latent of {shape.latent:,} numbers for all heads of a layer, which budgets of "
+            "single heads do not shrink.": shape.latent,
+            "The keys of the model's own indexer are counted, and stay.": shape.chooses,
+            "The states of its other layers are counted, and stay.": shape.state,
+        }
+        kv_notes = [note for note, holds in of_cache.items() if holds]
     capped = np.minimum(policy.budgets, policy.cap)
     fixed = np.zeros(capped.shape, dtype=bool) if policy.fixed is None else policy.fixed
     return BudgetMap(
@@ -89,7 +97,7 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
         integers=policy.integers,
         kv_bytes=whole,
         kv_bytes_evicted=left,
-        kv_notes=_of_cache(shape),
+        kv_notes=kv_notes,
         window=length,
         policy=facts(base),
         policies=stored_policies(context, lm),
@@ -99,23 +107,6 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
         ),
         protocol=protocol("budgets", lm, None, 0, window=length, kernel="none: computed from the budgets"),
     )
-
-
-def _of_cache(shape: Shape | None) -> list[str]:
-    """What to bear in mind of the bytes of the KV cache."""
-    if shape is None:
-        return ["What this family caches is not counted here, so no bytes of it are shown."]
-    notes = []
-    if shape.latent:
-        notes.append(
-            f"This model caches one latent of {shape.latent:,} numbers for all heads of a layer, which budgets of "
-            "single heads do not shrink."
-        )
-    if shape.chooses:
-        notes.append("The keys of the model's own indexer are counted, and stay.")
-    if shape.state:
-        notes.append("The states of its other layers are counted, and stay.")
-    return notes
 
 
 def calibrations(request: Calibrations, *, context: Context) -> Agreement:

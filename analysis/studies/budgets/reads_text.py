@@ -9,7 +9,6 @@ from ...errors import BadSetting, BadText
 from ...methods.csa import CSA
 from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from ...metrics.quality import BINS
-from ...models import Model
 from ..context import Context, Reading, protocol
 from ..text.calibration import halves
 from ..text.scoring import whole_windows
@@ -69,8 +68,15 @@ def reads_text(request: ReadsText, *, context: Context) -> ReadByShares:
         losses, method = measured[name]
         row = compare_losses(losses, dense) | counted_reads([method], lm.num_kv_heads, *windows.shape)
         rows.append({"share": shares[index], "total": totals[index], **row})
-        lost.append(_lost(lm, reading, scored, budgets, losses, dense))
-        rises.append((losses - dense).ravel())
+        rise = losses - dense
+        rises.append(rise.ravel())
+        at = window, inside = tuple(int(n) for n in np.unravel_index(rise.argmax(), rise.shape))
+        worst = None
+        # A smaller rise is rounding: the same keys were read.
+        if rise[at] > 1e-6:
+            csa = CSA(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
+            worst = vars(lost_at(lm, reading, scored[window], inside, csa, losses[at], dense[at])[0])
+        lost.append(worst)
     about = {"window": length, "seed": request.seed, "kernel": KERNEL, "unit": rows[0]["unit"], "bins": BINS}
     tables = without_bins(rows, "share")
     return ReadByShares(
@@ -111,17 +117,3 @@ def _scored(reading: Reading, policy: Policy, text: str) -> tuple[list[int], lis
             "second: choose another text, or a shorter window."
         )
     return scored, ["The first half of this text calibrated the policy: only windows of its second half are scored."]
-
-
-def _lost(
-    lm: Model, reading: Reading, scored: list[int], budgets: np.ndarray, losses: np.ndarray, dense: np.ndarray
-) -> dict | None:
-    """The token whose loss rose most, and its key; None where none rose."""
-    rise = losses - dense
-    window, inside = (int(n) for n in np.unravel_index(rise.argmax(), rise.shape))
-    # A smaller rise is rounding: the same keys were read.
-    if rise[window, inside] <= 1e-6:
-        return None
-    method = CSA(budgets=tuple(budgets.ravel().tolist()), shape=budgets.shape)
-    lost, _, _ = lost_at(lm, reading, scored[window], inside, method, losses[window, inside], dense[window, inside])
-    return vars(lost)

@@ -113,6 +113,14 @@ def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
         ways.append(merges(query, key, value, in_groups, focus_router.window, of_layer.scaling))
         for name, values in _found(of_layer, pig, draw).items():
             heads[name] += values
+    rows = []
+    for name, of_heads in heads.items():
+        numbers: dict[str, float | None] = {}
+        for measure, values in zip(("found", "ratio", "error"), np.array(of_heads).T, strict=True):
+            # Heads of one model on one text are as many blocks of it.
+            over = interval(values, fewest=BLOCKS)
+            numbers |= {measure: over.mean, f"{measure}_low": over.low, f"{measure}_high": over.high}
+        rows.append(HashRule(rule=name, heads=len(of_heads), **numbers))
     # (layer, way) -> cosine, lowest, error.
     table = pd.DataFrame(ways).stack().apply(pd.Series)
     of_way = table.groupby(level=1, sort=False)
@@ -123,7 +131,7 @@ def pitfalls(request: Pitfalls, *, context: Context) -> PitfallsShown:
     return PitfallsShown(
         merges={way: Merged(**row) for way, row in merged.to_dict("index").items()},
         empty=empty_row(request.seed),
-        rows=[_rule(name, heads[name]) for name, _, _ in RULES],
+        rows=rows,
         by_chance=by_chance(),
         router=router_facts(request.router, focus_router),
         notes=[f"The first {len(ids):,} tokens of the text.", *heads_note(focus_router)],
@@ -192,12 +200,3 @@ def _found(states: States, pig: MagicPIG, draw: torch.Generator) -> dict[str, li
             zip(shares.tolist(), ratio.mean(1).tolist(), (ratio - 1).abs().mean(1).tolist(), strict=True)
         )
     return by_rule
-
-
-def _rule(name: str, heads: list[tuple]) -> HashRule:
-    numbers: dict[str, float | None] = {}
-    for measure, values in zip(("found", "ratio", "error"), np.array(heads).T, strict=True):
-        # Heads of one model on one text are as many blocks of it.
-        over = interval(values, fewest=BLOCKS)
-        numbers |= {measure: over.mean, f"{measure}_low": over.low, f"{measure}_high": over.high}
-    return HashRule(rule=name, heads=len(heads), **numbers)

@@ -26,6 +26,8 @@ from .why import why
 FORMAT = "focuscope-head-cards-1"
 # Writers of a stream, and places of the corpus, on a card.
 WRITERS, PLACES = 3, 3
+# What a card says of each name, and of each place.
+OF_NAME, OF_PLACE = "name score low high clear verdict".split(), ["before", "query", "value"]
 
 
 @record
@@ -85,7 +87,8 @@ def head_cards(request: HeadCards, *, context: Context) -> CardsOfHeads:
     for done, (layer, head) in enumerate(asked):
         within = context.within(0.7 + 0.3 * done / len(asked), 0.3 / len(asked), f"head {layer}.{head}")
         found = why(Why(**common, text=keys[0], layer=layer, head=head), context=within)
-        explained[layer, head] = _writers(found.writers)
+        strongest = found.writers.groupby("side", sort=True).head(WRITERS)
+        explained[layer, head] = strongest[["side", "writer", "share"]].to_dict("records")
     own, cards = notes_of(_root(context), lm.name, lm.revision), []
     for layer, head in cells:
         words, cell = own.get(f"{layer}.{head}", {}), (layer, head)
@@ -95,7 +98,7 @@ def head_cards(request: HeadCards, *, context: Context) -> CardsOfHeads:
                 head=head,
                 name=words.get("name", ""),
                 note=words.get("note", ""),
-                names=[_of_name(row) for row in of_name[cell]],
+                names=[{column: row[column] for column in OF_NAME} for row in of_name[cell]],
                 statistics=_means([table[(table["layer"] == layer) & (table["head"] == head)] for table in read]),
                 why=explained.get(cell, []),
                 texts=_places(places, cell),
@@ -172,10 +175,6 @@ def _cells(heads: str, lm: Model) -> list[tuple[int, int]]:
     return [cell for cell in every if cell in cells]
 
 
-def _of_name(row: dict) -> dict:
-    return {name: row[name] for name in ("name", "score", "low", "high", "clear", "verdict")}
-
-
 def _means(rows: list[pd.DataFrame]) -> list[dict]:
     """Each statistic of a head over the texts, one row of a table for each."""
     means = []
@@ -189,12 +188,7 @@ def _means(rows: list[pd.DataFrame]) -> list[dict]:
     return means
 
 
-def _writers(table: pd.DataFrame) -> list[dict]:
-    """The strongest of either stream."""
-    return table.groupby("side", sort=True).head(WRITERS)[["side", "writer", "share"]].to_dict("records")
-
-
 def _places(examples: pd.DataFrame, cell: tuple[int, int]) -> list[dict]:
     of_head = (examples["layer"] == cell[0]) & (examples["head"] == cell[1]) & (examples["decile"] == 0)
     rows = examples[of_head & (examples["statistic"] == "mean_distance")].head(PLACES)
-    return rows[["before", "query", "value"]].to_dict("records")
+    return rows[OF_PLACE].to_dict("records")

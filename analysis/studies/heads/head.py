@@ -201,11 +201,29 @@ def statistics(request: Statistics, *, context: Context) -> HeadStatistics:
     measured, numerics = head_statistics(context, lm, reading, *options)
     heads, chance, exact = measured.table(), measured.chance(), numerics.table()
     heads["label"] = head_labels(heads, chance)
+    sinks, sharp = int((heads["first_token_mass"] >= SINK).sum()), heads.loc[heads["entropy"].idxmin()]
+    sentence = (
+        f"{sinks} of {len(heads)} heads leave more than half of their attention on the first token; half of the heads "
+        f"need {heads['top_p_rank'].median():,.0f} keys or fewer for {request.mass:.0%} of it (reading all alike would "
+        f"need {chance['top_p_rank'].mean():,.0f}); the sharpest is {_named(sharp)}"
+    )
+    if heads["far_peaks"].notna().any():
+        far = heads.loc[heads["far_peaks"].idxmax()]
+        sentence += (
+            f"; {_named(far)} picks out most from {request.window} or more tokens back ({far['far_peaks']:.0%} of its "
+            "attention above chance)"
+        )
+    if heads["induction"].notna().any():
+        copying = heads.loc[heads["induction"].idxmax()]
+        sentence += (
+            f", and {_named(copying)} most reads what followed earlier copies of a token ({copying['induction']:.0%}"
+            f" of its attention, chance {chance['induction'].mean():.0%})"
+        )
     about: dict[str, Any] = {"seed": request.seed, "mass": request.mass, "near": request.window}
     about |= {"without_first": request.without_first, "kernel": "streamed statistics"}
     return HeadStatistics(
         rows=heads[["layer", "head", *CORE]].to_dict("records"),
-        sentence=_of_all(heads, chance, request),
+        sentence=f"{sentence}.",
         numerics=exact.drop(columns="layer").max().to_dict() | {"dtype": str(lm.dtype)[6:], "queries": SAMPLE},
         without_first=request.without_first,
         notes=[*own_reading(lm), *reading.notes, *sink_notes(request.without_first)],
@@ -226,29 +244,6 @@ def sink_notes(without_first: bool) -> list[str]:
         "The first token of each window is left out, and what a head gives to the others is renormalised to 100%; "
         "the first-token mass is what was left out."
     ]
-
-
-def _of_all(heads: pd.DataFrame, chance: pd.DataFrame, request: Statistics) -> str:
-    """How many heads are sinks, how many keys half of them need, and the sharpest and the farthest-reading one."""
-    sinks, sharp = int((heads["first_token_mass"] >= SINK).sum()), heads.loc[heads["entropy"].idxmin()]
-    sentence = (
-        f"{sinks} of {len(heads)} heads leave more than half of their attention on the first token; half of the heads "
-        f"need {heads['top_p_rank'].median():,.0f} keys or fewer for {request.mass:.0%} of it (reading all alike would "
-        f"need {chance['top_p_rank'].mean():,.0f}); the sharpest is {_named(sharp)}"
-    )
-    if heads["far_peaks"].notna().any():
-        far = heads.loc[heads["far_peaks"].idxmax()]
-        sentence += (
-            f"; {_named(far)} picks out most from {request.window} or more tokens back ({far['far_peaks']:.0%} of its "
-            "attention above chance)"
-        )
-    if heads["induction"].notna().any():
-        copying = heads.loc[heads["induction"].idxmax()]
-        sentence += (
-            f", and {_named(copying)} most reads what followed earlier copies of a token ({copying['induction']:.0%}"
-            f" of its attention, chance {chance['induction'].mean():.0%})"
-        )
-    return f"{sentence}."
 
 
 def _named(row: pd.Series) -> str:

@@ -90,7 +90,11 @@ def probe(request: Probe, *, context: Context) -> Probed:
     """
     if context.browser and request.data:
         raise BadSetting("In a browser no folder can be named: the files lie in models_cache/benchmarks.")
-    tasks = _tasks(request.probes, Path(request.data) if request.data else None)
+    names = list(TASKS) if request.probes is None else list(dict.fromkeys(request.probes))
+    if unknown := [name for name in names or [""] if name not in TITLES]:
+        raise BadSetting(f"There is no task {unknown[0][:40]!r}; there are: {', '.join(TITLES)}.")
+    data = Path(request.data) if request.data else None
+    tasks = {name: TASKS[name] if name in TASKS else from_files.task(name, data) for name in names}
     lm = context.model(request.model)
     candidates = beside_dense(context, lm, request.methods, FAMILIES)
     if ahead := next((candidate.label for candidate in candidates if candidate.method.reads_future), None):
@@ -118,12 +122,9 @@ def probe(request: Probe, *, context: Context) -> Probed:
     lines, able = sentences(cells, listed)
     tokens = sum(len(cell.items) * cell.ask.length for cell in cells)
     settings = {"seed": request.seed, "kernel": KERNEL, "window": limit, "items": request.items}
-    settings |= {
-        "candidates": request.choices,
-        "rope": request.rope,
-        "base": request.base if request.rope == "base" else None,
-        "factor": None if request.rope == "as_trained" else request.factor,
-    }
+    settings |= {"candidates": request.choices, "rope": request.rope}
+    settings |= {"base": request.base if request.rope == "base" else None}
+    settings |= {"factor": None if request.rope == "as_trained" else request.factor}
     return Probed(
         rows=rows_by(cells, listed, *AXES),
         sentences=lines,
@@ -139,15 +140,6 @@ def probe(request: Probe, *, context: Context) -> Probed:
         shown=frame(ShownPrompt, shown(pieces, cells)),
         protocol=protocol("probe", lm, text, tokens * len(listed), **settings),
     )
-
-
-def _tasks(probes: list[str] | None, data: Path | None) -> dict[str, Task]:
-    """The tasks that are asked for, each once; sets of texts are read from the files in `data`. Errors: BadSetting."""
-    names = list(TASKS) if probes is None else list(dict.fromkeys(probes))
-    unknown = "" if not names else next((name for name in names if name not in TITLES), None)
-    if unknown is not None:
-        raise BadSetting(f"There is no task {unknown[:40]!r}; there are: {', '.join(TITLES)}.")
-    return {name: TASKS[name] if name in TASKS else from_files.task(name, data) for name in names}
 
 
 def _lengths(request: Probe, limit: int) -> list[int]:

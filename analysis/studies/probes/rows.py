@@ -204,9 +204,19 @@ def sentences(cells: Sequence[Cell], methods: Sequence[Way]) -> tuple[list[str],
     for probe, cells_of_task in _of_probe(cells).items():
         dense, *others = rows_by(cells_of_task, methods)
         able[probe] = (dense.low or 0) > dense.chance
-        lines += _of_written(cells_of_task[0], dense, others)
+        title = TITLES[probe]
+        if dense.written is not None:
+            ranking = cells_of_task[0].items[0].item.relevance is not None
+            counted = "NDCG@10 {:.0%}" if ranking else "{:.0%} hold the right one"
+            interval = f"95% interval {dense.written_low:.0%} to {dense.written_high:.0%}, n = {dense.n:,}"
+            lines.append(f"{title}, answers that dense attention writes: {counted.format(dense.written)} ({interval}).")
+            for row in others:
+                columns = vars(row), "written_difference"
+                against = Comparison.of(*columns, unit="points", versus="dense attention", units=row.n)
+                label = f"{title}, answers that {row.method} writes, {counted.format(row.written)}"
+                lines.append(Claim(against, label, "worse", "better").text() + ".")
         interval = f"95% interval {dense.low:.0%} to {dense.high:.0%}, n = {dense.n:,}"
-        title, result = TITLES[probe], f"{dense.score:.0%} right ({interval}), chance {dense.chance:.0%}"
+        result = f"{dense.score:.0%} right ({interval}), chance {dense.chance:.0%}"
         if not able[probe]:
             lines.append(
                 f"{title}: this model cannot do the task. Dense attention is at chance ({result}), so what another "
@@ -225,21 +235,6 @@ def sentences(cells: Sequence[Cell], methods: Sequence[Way]) -> tuple[list[str],
                 + (f", the longest at {longest:,} tokens." if sure else "; all of them together are.")
             )
     return lines, able
-
-
-def _of_written(cell: Cell, dense: ProbeRow, others: Sequence[ProbeRow]) -> list[str]:
-    """What was written, in a sentence for dense and one for every other method."""
-    if dense.written is None:
-        return []
-    title, ranking = TITLES[cell.probe], cell.items[0].item.relevance is not None
-    counted = "NDCG@10 {:.0%}" if ranking else "{:.0%} hold the right one"
-    interval = f"95% interval {dense.written_low:.0%} to {dense.written_high:.0%}, n = {dense.n:,}"
-    lines = [f"{title}, answers that dense attention writes: {counted.format(dense.written)} ({interval})."]
-    for row in others:
-        against = Comparison.of(vars(row), "written_difference", unit="points", versus="dense attention", units=row.n)
-        label = f"{title}, answers that {row.method} writes, {counted.format(row.written)}"
-        lines.append(Claim(against, label, "worse", "better").text() + ".")
-    return lines
 
 
 def shown(pieces: Pieces, cells: Sequence[Cell]) -> list[ShownPrompt]:

@@ -107,6 +107,11 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
         for candidate in chosen
         if request.text in candidate.state.texts
     ]
+    missed = [
+        f"{row.label} reads {row.reads_causal:.0%}: none of its settings comes nearer to {request.share:.0%} here."
+        for row in rows
+        if request.share and row.method != "dense" and abs(row.reads_causal / request.share - 1) > MISSED
+    ]
     replaced = ["Methods choose in place of the model's own indexer, which dense keeps."] * request.instead
     about: dict[str, Any] = {"instead": request.instead} if request.instead else {}
     about |= {"window": size, "stride": size, "seed": request.seed, "kernel": MASKED, "bins": by_position.attrs}
@@ -115,7 +120,7 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
         window=size,
         heads_sharing=lm.num_heads // lm.num_kv_heads,
         sentence=" ".join(map(_sentence, rows)),
-        notes=[*replaced, *reading.notes, *looked_ahead(chosen), *flattered, *_missed(rows, request.share)],
+        notes=[*replaced, *reading.notes, *looked_ahead(chosen), *flattered, *missed],
         summary=pd.DataFrame([vars(row) for row in rows])[SUMMARY],
         tokens=token_table(reading),
         losses=pd.concat(losses, ignore_index=True),
@@ -133,15 +138,6 @@ def _at_share(context: Context, lm: Model, request: Evaluate, window: np.ndarray
         else:
             settled += ladder(context, lm, spec, window, [share], indexer=not request.instead)
     return candidates(context, lm, settled)
-
-
-def _missed(rows: list[MethodQuality], share: float | None) -> list[str]:
-    """A note about each method that comes nowhere near the share that was asked for."""
-    far = [row for row in rows if share and row.method != "dense" and abs(row.reads_causal / share - 1) > MISSED]
-    return [
-        f"{row.label} reads {row.reads_causal:.0%}: none of its settings comes nearer to {share:.0%} here."
-        for row in far
-    ]
 
 
 def _row(candidate: Candidate, scored: Scored, bins: pd.DataFrame, dense: Scored, count: int) -> MethodQuality:

@@ -45,12 +45,22 @@ def statistics_file(path: Path, lm: Model, fitted: Fitted) -> bytes:
     rope_style) and `stats`, `layer00_head00` -> q_mean_real q_mean_imag q_abs_mean, float32 [D/2], by the model's own
     numbers of layers. Errors: BadModel for pairs that are neither halves nor neighbours."""
     numbers = lm.layer_numbers
+    # how the sizes that are turned are paired
+    styles = set()
+    for real, imaginary, rates in zip(fitted["real"], fitted["imaginary"], fitted["rates"], strict=True):
+        turned = int((rates != 0).sum())
+        places = torch.arange(turned, device=real.device, dtype=real.dtype)
+        for style, first, second in (("half", places, places + turned), ("interleaved", 2 * places, 2 * places + 1)):
+            if torch.equal(real[:turned], first) and torch.equal(imaginary[:turned], second):
+                styles.add(style)
+    if len(styles) != 1:
+        raise BadModel("This model pairs the sizes of its heads in a way that TriAttention's file has no word for.")
     metadata = {
         "sampled_heads": [[numbers[layer], head] for layer in range(lm.num_layers) for head in range(lm.num_heads)],
         "head_dim": 2 * fitted["size"].shape[2],
         "num_attention_heads": lm.num_heads,
         "num_kv_heads": lm.num_kv_heads,
-        "rope_style": _style(fitted),
+        "rope_style": styles.pop(),
         "rotary_dim": 2 * int((fitted["rates"][0] != 0).sum()),
     }
     parts = {"q_mean_real": "mean_real", "q_mean_imag": "mean_imaginary", "q_abs_mean": "size"}
@@ -64,20 +74,6 @@ def statistics_file(path: Path, lm: Model, fitted: Fitted) -> bytes:
     file = io.BytesIO()
     torch.save({"metadata": metadata, "stats": stats}, file)
     return file.getvalue()
-
-
-def _style(fitted: Fitted) -> str:
-    """How the sizes that are turned are paired."""
-    styles = set()
-    for real, imaginary, rates in zip(fitted["real"], fitted["imaginary"], fitted["rates"], strict=True):
-        turned = int((rates != 0).sum())
-        places = torch.arange(turned, device=real.device, dtype=real.dtype)
-        for style, first, second in (("half", places, places + turned), ("interleaved", 2 * places, 2 * places + 1)):
-            if torch.equal(real[:turned], first) and torch.equal(imaginary[:turned], second):
-                styles.add(style)
-    if len(styles) != 1:
-        raise BadModel("This model pairs the sizes of its heads in a way that TriAttention's file has no word for.")
-    return styles.pop()
 
 
 def lines_file(path: Path, lm: Model, fitted: Fitted) -> bytes:
@@ -98,17 +94,13 @@ def shares_file(path: Path, lm: Model, shares: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def pattern_file(path: Path, lm: Model, pattern: str) -> bytes:
-    """A line: F for a layer that chooses keys, S for one that reads what the last F chose."""
-    return f"{pattern}\n".encode()
-
-
 # Method -> how its file ends, and what writes it.
 WRITERS: dict[str, tuple[str, Callable[[Path, Model, Any], bytes]]] = {
     "triattention": (".pt", statistics_file),
     "kvzap": (".safetensors", lines_file),
     "ada_kv": (".npy", shares_file),
-    "layer_reuse": (".txt", pattern_file),
+    # A line: F for a layer that chooses keys, S for one that reads what the last F chose.
+    "layer_reuse": (".txt", lambda path, lm, pattern: f"{pattern}\n".encode()),
     "indexer": (".safetensors", weights_file),
 }
 

@@ -220,12 +220,9 @@ def specs(
             raise BadSetting(f"{words[:40]!r} sets nothing: write it like focus.window=64.")
         if name not in by_name:
             raise BadSetting(f"{words[:40]!r} is about a method that is not evaluated: add {name[:20]} to --methods.")
-        by_name[name]["settings"][field] = _number_or_word(value)
+        by_name[name]["settings"][field] = value
+        # a whole number stays one
+        for kind in (float, int):
+            with suppress(ValueError):
+                by_name[name]["settings"][field] = kind(value)
     return list(by_name.values())
-
-
-def _number_or_word(word: str) -> int | float | str:
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(word)
-    return word

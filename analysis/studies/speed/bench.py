@@ -100,11 +100,14 @@ def _kernels(request: Bench, context: Context) -> Curve:
     about = {"verb": "bench", "what": request.what, "revision": None, "text": None, "model": None} | about | shape
     about["repeats"] = 4 * request.repeats if decode else request.repeats
     sizes = shape | {"groups": about["groups"], "k": about["top"], "repeats": about["repeats"]}
+    # A ratio to dense is aimed at for these shapes alone.
+    is_aimed = all(about[name] == wanted for name, wanted in AIMED.items()) and request.backend == "auto"
+    is_aimed = is_aimed and request.router is None and (request.batch == 1 or decode)
     rows, missing = [], []
     for index, length in enumerate(lengths):
         report = context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
         report(0.0, "one token after them" if decode else "memberships")
-        aimed = TARGETS[request.what].get(length) if _is_aimed(about, request) else None
+        aimed = TARGETS[request.what].get(length) if is_aimed else None
         if decode:
             step = time_decode(length, members=draw(length, request.seed * 1000), **sizes)
             rows.append(_row(step, batch=1, retained=1 / step.bound) | {"target": aimed})
@@ -129,12 +132,6 @@ def _kernels(request: Bench, context: Context) -> Curve:
     q, k, v = states.to(device, getattr(torch, request.dtype))
     merged = merges(q, k, v, draw(MERGED, 0).to(device), request.window) if about["top"] == 1 else None
     return AttentionCurve(**_curve(rows, missing), merges=merged, protocol=made_on(**about, batch=request.batch))
-
-
-def _is_aimed(about: dict, request: Bench) -> bool:
-    """Whether a ratio to dense is aimed at for these shapes."""
-    usual = all(about[name] == wanted for name, wanted in AIMED.items()) and request.backend == "auto"
-    return usual and request.router is None and (request.batch == 1 or request.what == "decode")
 
 
 def skewed_tokens(tokens: int, groups: int, top: int, seed: int) -> torch.Tensor:

@@ -50,7 +50,12 @@ def calibrate_machine(request: CalibrateMachine, *, context: Context) -> Machine
     for place, device in enumerate(("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)):
         at = torch.device(device)
         context.progress(place / 2, f"a plain pass on the {device}")
-        operations = plain_operations(at, request.repeats)
+        lm: Any = build_model(PLAIN, 64)
+        lm = lm.eval().to(at, torch.float32 if device == "cpu" else torch.bfloat16)
+        ids = torch.zeros(1, PASS, dtype=torch.long, device=at)
+        plain = clock({"pass": partial(lm.base_model, ids, use_cache=False)}, request.repeats)["pass"].median
+        # two operations for each weight and token
+        operations = 2 * count_parameters(lm) * PASS / plain
         rows.append(_row(device, "", "operations", machine.OPERATIONS[device], operations))
         chip = machine.processor_name() if device == "cpu" else torch.cuda.get_device_name(at)
         kept[device] = {"chip": chip, "operations": operations}
@@ -78,16 +83,6 @@ def calibrate_machine(request: CalibrateMachine, *, context: Context) -> Machine
 
 def _row(device: str, kind: str, constant: str, usual: float, own: float) -> dict[str, Any]:
     return {"device": device, "format": kind, "constant": constant, "usual": usual, "here": own}
-
-
-def plain_operations(device: torch.device, repeats: int) -> float:
-    """Operations a second of a plain pass: two for each weight and token."""
-    kind = torch.float32 if device.type == "cpu" else torch.bfloat16
-    lm: Any = build_model(PLAIN, 64)
-    lm = lm.eval().to(device, kind)
-    ids = torch.zeros(1, PASS, dtype=torch.long, device=device)
-    took = clock({"pass": lambda: lm.base_model(ids, use_cache=False)}, repeats)["pass"].median
-    return 2 * count_parameters(lm) * PASS / took
 
 
 def host_constants(name: str, repeats: int) -> dict[str, float]:

@@ -87,6 +87,7 @@ def launch(request: Launch, *, context: Context) -> Launched:
     speedup = {"prefill": timed.prefill.spread(), "per_token": timed.per_token.spread()}
     about = {"router": request.router, "settings": chosen, "new_tokens": new_tokens, "repeats": request.repeats}
     about |= {"kernel": timed.sparse.kernel, "dense_kernel": timed.dense.kernel, "processor": processor(str(lm.device))}
+    kernels = pd.DataFrame([vars(entry) for entry in timed.ran], columns=["layer", "phase", "kernel", "why", "calls"])
     return Launched(
         rows=timed.sides,
         speedup=speedup | {"attention": alone.speedup.spread() if alone else None},
@@ -110,7 +111,7 @@ def launch(request: Launch, *, context: Context) -> Launched:
         sentence=_sentence(timed, speedup, request.repeats, further, share, lm.max_positions),
         notes=_notes(reading, len(ids), timed.ran),
         rounds=timed.rounds,
-        kernels=numbered(lm, kernels_table(timed.ran)),
+        kernels=numbered(lm, kernels),
         protocol=protocol("launch", lm, request.text, len(ids), **about),
     )
 
@@ -129,12 +130,6 @@ def first_difference(dense: list[int], sparse: list[int]) -> int | None:
     """Index of the first new token in which the two differ, or at which one has ended; None when all are equal."""
     apart = (index for index, pair in enumerate(zip(dense, sparse, strict=False)) if pair[0] != pair[1])
     return next(apart, None if len(dense) == len(sparse) else min(len(dense), len(sparse)))
-
-
-def kernels_table(entries: list[Ran]) -> pd.DataFrame:
-    """One row per layer, phase and kernel: `layer phase kernel why calls`."""
-    columns = ["layer", "phase", "kernel", "why", "calls"]
-    return pd.DataFrame([vars(entry) for entry in entries], columns=columns)
 
 
 def _prompt(model: Model, reading: Reading, length: int | None, new_tokens: int) -> np.ndarray:

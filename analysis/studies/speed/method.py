@@ -87,7 +87,11 @@ def time_method(request: TimeMethod, *, context: Context) -> MethodTimes:
         if kernels[phase]:
             points[name] = [(run.length, float(getattr(run, name).median)) for run in timed]
             spread[name] = getattr(timed[-1], name).spread()
-    rows = [{"length": run.length} | _milliseconds(run) for run in timed]
+    rows: list[dict[str, float]] = []
+    for run in timed:
+        rows.append({"length": run.length})
+        for name, phase in PHASES.items():
+            rows[-1] |= {f"{phase}_{side.side}_ms": getattr(side, SPEEDUPS[name])["median"] for side in run.sides}
     about = {"kernel": "; ".join(filter(None, kernels.values())) or MASKED, "new_tokens": new_tokens}
     about |= {"dense_kernel": timed[-1].dense.kernel if timed else None, "repeats": request.repeats}
     about["processor"] = processor(str(lm.device))
@@ -123,13 +127,6 @@ def kernels_of(lm: Model, method: Method, ids: np.ndarray) -> tuple[dict, dict]:
         kernels[phase] = None if masked else "; ".join(dict.fromkeys(entry.kernel for entry in of_phase)) or None
         why[phase] = (masked or of_phase[-1]).why if of_phase else WHY
     return kernels, why
-
-
-def _milliseconds(run: InferenceTime) -> dict[str, float]:
-    times: dict[str, float] = {}
-    for name, phase in PHASES.items():
-        times |= {f"{phase}_{side.side}_ms": getattr(side, SPEEDUPS[name])["median"] for side in run.sides}
-    return times
 
 
 def _sentence(label: str, kernels: dict, spread: dict, length: int, rounds: int) -> str:

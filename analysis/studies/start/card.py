@@ -82,6 +82,12 @@ def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
     copied = "name revision family parameters head_dim width inner vocabulary max_positions weight_bytes caution why"
     # Kept beside the model: a new router makes the card anew, and the model is still the one that was compared.
     compared = context.once("parity", (lm.revision, lm.precision, str(lm.device)), lambda: parity(lm))
+    try:
+        made_of = coefficients(counted(lm))
+        # its logits included
+        token_flops = made_of["token_flops"] + made_of["once_flops"]
+    except BadModel:
+        token_flops = None
     return ModelCard(
         **{name: getattr(lm, name) for name in copied.split()},
         layers=lm.num_layers,
@@ -97,20 +103,11 @@ def model_card(request: ModelRequest, *, context: Context) -> ModelCard:
         layer_numbers=list(lm.layer_numbers) if lm.other_layers else None,
         other_layers={str(number): kind for number, kind in lm.other_layers.items()} or None,
         own_reading=own_reading(lm) or None,
-        token_flops=_token_flops(lm),
+        token_flops=token_flops,
         indexer=selects_tokens(lm) or None,
         compressing=compressing(lm) or None,
         protocol=protocol("model", lm, tokens=compared.tokens, window=compared.tokens),
     )
-
-
-def _token_flops(model: Model) -> float | None:
-    """Operations of a token beside attention, its logits included; None for a family that is not counted."""
-    try:
-        made_of = coefficients(counted(model))
-    except BadModel:
-        return None
-    return made_of["token_flops"] + made_of["once_flops"]
 
 
 def full_parity(model: Model) -> dict:

@@ -4,6 +4,7 @@ belong together; what the groups hold."""
 import html
 import json
 import math
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +81,13 @@ def _page(name: str, text: str, first: FirstLook, far: Answer, contents: Answer,
         router=first.router["name"],
         members=_table(_members(contents, layer)),
     )
-    pieces = pieces_of(text, first.tokens.head(held.read["length"]))
+    tokens = first.tokens.head(held.read["length"])
+    spans = list(zip(tokens["start"], tokens["end"], strict=True))
+    # A character of several tokens is written by the last of them.
+    pieces = [text[slice(*span)] if span != after else "" for span, after in zip_longest(spans, spans[1:])]
     code = sum(piece.startswith(("    ", "\n    ")) for piece in pieces) > 0.02 * len(pieces)
     data = {"read": {"read": held.read, "pieces": pieces, "code": code}, "queries": held.queries, "keys": held.keys}
     return whole(f"{name} - Focuscope", markup, SCRIPTS, data, STYLE)
-
-
-def pieces_of(text: str, tokens: pd.DataFrame) -> list[str]:
-    """What each token writes; a character of several tokens is written by the last of them."""
-    spans = list(zip(tokens["start"], tokens["end"], strict=True))
-    later = [*spans[1:], None]
-    return [
-        text[first:last] if (first, last) != after else "" for (first, last), after in zip(spans, later, strict=True)
-    ]
 
 
 def painted(text: str, tokens: pd.DataFrame) -> str:

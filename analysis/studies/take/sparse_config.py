@@ -77,7 +77,13 @@ def sparse_config(request: SparseConfig, *, context: Context) -> ServingConfig:
         list(_windows(lm, named, sizes, layers, request.block, context, begun))
         for named, begun in ((split.calibrate, 0.0), (split.measure, 0.5))
     )
-    fitted = _fit(calibrate)
+    tried = np.concatenate([THRESHOLDS * size for size, _ in calibrate])
+    fitted: dict[str, tuple[float, float]] = {}
+    for phase in PHASES:
+        shares = np.concatenate([skipped(rises[phase], THRESHOLDS) for _, rises in calibrate])
+        # Thresholds may leave out too little to be fitted.
+        if fit := fit_scale(tried, shares):
+            fitted[phase] = fit
     targets, notes = _targets(fitted, {"prefill": request.prefill, "decode": request.decode}, sizes[0])
     scales = {phase: a * math.exp(b * targets[phase]) for phase, (a, b) in fitted.items() if phase in targets}
     rows = [_row(measure, phase, size, targets[phase], scales[phase]) for phase in targets for size in sizes]
@@ -150,16 +156,6 @@ def _windows(
         for place, ids in enumerate(windows):
             context.progress(begun + (step + place / len(windows)) / len(sizes) / 2, f"windows of {size:,} tokens")
             yield size, rises_of(lm, ids, layers, block)
-
-
-def _fit(windows: Windows) -> dict[str, tuple[float, float]]:
-    """phase -> (a, b), of those phases in which thresholds leave out enough to be fitted."""
-    scales = np.concatenate([THRESHOLDS * size for size, _ in windows])
-    fits: dict[str, tuple[float, float]] = {}
-    for phase in PHASES:
-        fit = fit_scale(scales, np.concatenate([skipped(rises[phase], THRESHOLDS) for _, rises in windows]))
-        fits |= {phase: fit} if fit else {}
-    return fits
 
 
 def _targets(

@@ -75,7 +75,14 @@ def take(request: Take, *, context: Context) -> Taken:
                 "leaves runs: take a method along from a run that keeps the indexer."
             )
         name, setting = stored.request.get("model") or "demo", _chosen(stored, method)
-        context = _as_then(stored, context)
+        state = stored.request.get("state")
+        if state is not None and context.state is None:
+            if context.browser:
+                raise BadSetting(
+                    f"The run {stored.id} was made with fitted state in {state}: take it on the command line."
+                )
+            context = copy.copy(context)
+            context.state = Path(state)
         if request.model not in (None, name) and str(Path(request.model).resolve()) != name:
             raise BadSetting(f"The run {run} is of {name}, not of {request.model}: leave the model out.")
         measured_by, command = stored.protocol, command_of(stored, elsewhere=True)
@@ -139,18 +146,6 @@ def _packed(about: dict, tensors: dict, load_from: str, output: str, protocol: d
         zip=None if output else np.frombuffer(data, dtype=np.uint8),
         protocol=protocol,
     )
-
-
-def _as_then(run: Run, context: Context) -> Context:
-    """The context with the fitted state that a run of the command line was made with. Errors: BadSetting."""
-    state = run.request.get("state")
-    if state is None or context.state is not None:
-        return context
-    if context.browser:
-        raise BadSetting(f"The run {run.id} was made with fitted state in {state}: take it on the command line.")
-    with_state = copy.copy(context)
-    with_state.state = Path(state)
-    return with_state
 
 
 def _chosen(run: Run, method: dict) -> Setting:

@@ -64,7 +64,17 @@ def use_in(request: UseIn, *, context: Any = None) -> UsedIn:
         raise BadSetting(f"There is no method {request.method[:40]!r}; there are: {', '.join(methods)}.")
     if request.gpu:
         named_gpu(request.gpu)
-    values, saves, notes = values_of(request), methods[request.method]["saves"], []
+    saves, notes = methods[request.method]["saves"], []
+    kept = max(LEAST, BLOCK * round(request.length * request.keep / BLOCK))
+    low, high = SHARES
+    values = {
+        "program": PROGRAM,
+        "model": request.model,
+        "kept": kept,
+        "recent": min(RECENT, kept - 2 * BLOCK),
+        "ratio": round(1 - request.keep, 2),
+        "share": f"{min(max(1 - request.keep, low), high):.2g}",
+    }
     why = None
     try:
         name, text = config_text(request.model, request.config, context)
@@ -76,27 +86,13 @@ def use_in(request: UseIn, *, context: Any = None) -> UsedIn:
     title = methods[request.method]["title"]
     return UsedIn(
         method=request.method,
-        kept=values["kept"],
+        kept=kept,
         rows=rows,
         sentence=f"{title} runs in {able}." if able else f"{title} runs in none of {len(rows)} stacks.",
         notes=notes,
         protocol={"verb": "use-in", "model": request.model, "text": None, "tokens": None, "revision": None}
         | {"kernel": "none: nothing is computed", "versions": {"python": platform.python_version()}},
     )
-
-
-def values_of(request: UseIn) -> dict[str, Any]:
-    """The values that lines are filled with."""
-    kept = max(LEAST, BLOCK * round(request.length * request.keep / BLOCK))
-    low, high = SHARES
-    return {
-        "program": PROGRAM,
-        "model": request.model,
-        "kept": kept,
-        "recent": min(RECENT, kept - 2 * BLOCK),
-        "ratio": round(1 - request.keep, 2),
-        "share": f"{min(max(1 - request.keep, low), high):.2g}",
-    }
 
 
 def _row(name: str, stack: dict, request: UseIn, saves: str, values: dict[str, Any], why: str | None) -> Stack:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import IO, Any
 
@@ -117,20 +118,19 @@ def worth(request: Worth, *, context: Any = None) -> Gains:
     needed = {batch: first_context(shape, batch, keep, GOAL, counted) for batch in set(batches)}
     sentences = [verdict(row, keep, needed[row["batch"]], shape.max_positions) for row in rows]
     further = [_further(row, needed[row["batch"]], shape, request.projections) for row in rows]
-    accounts = [row for length in contexts for row in _accounting(shape, length, keep)]
+    # A decode step of one sequence, counted in three ways: CSA's, with projections, and with the output head.
+    accounts = []
+    for length, (way, words) in product(contexts, BESIDE.items()):
+        keys, rest = decode_bytes(shape, length, 1, way)
+        share = keys / (keys + rest)
+        accounts.append({"counted": words, "context": length, "share": share, "gain": amdahl(share, keep)})
     # the answer is that of the longest context which the model reads
     readable = [length for length in contexts if length <= (shape.max_positions or length)]
     shown = contexts.index(max(readable) if readable else min(contexts))
     # In each layer a projection and centroids (Focus, section 2).
     router = shape.layers * ROUTING * (shape.width + GROUPS)
-    about: dict[str, Any] = {
-        "verb": "worth",
-        "model": name,
-        "revision": text_hash(text),
-        "text": None,
-        "tokens": None,
-        "seed": None,
-    }
+    about: dict[str, Any] = {"verb": "worth", "model": name, "revision": text_hash(text)}
+    about |= {"text": None, "tokens": None, "seed": None}
     about |= {"window": shape.max_positions, "dtype": shape.dtype, "device": "none: computed from the shape"}
     about |= {"kernel": "none: estimated", "counted": f"causal pairs in the prefill; {BESIDE[counted]}"}
     about |= {"versions": {"python": platform.python_version()}}
@@ -188,16 +188,6 @@ def config_text(model: str, config: str | None, context: Any) -> tuple[str, str]
         return model, _decoded(file)
 
 
-def _accounting(shape: Shape, length: int, keep: float) -> list[dict]:
-    """A decode step of one sequence, counted in three ways: CSA's, with projections, and with the output head."""
-    rows = []
-    for counted, words in BESIDE.items():
-        keys, rest = decode_bytes(shape, length, 1, counted)
-        share = keys / (keys + rest)
-        rows.append({"counted": words, "context": length, "share": share, "gain": amdahl(share, keep)})
-    return rows
-
-
 def _facts(shape: Shape) -> dict:
     """The shape as plain numbers for a page."""
     sparse = [block for block in shape.blocks if block.experts > 1]
@@ -244,7 +234,11 @@ def _two_digits(tokens: int) -> int:
 def _further(row: dict, needed: int | None, shape: Shape, projections: bool) -> str:
     """What one row's answer rests on, and where its limits lie."""
     if needed is None:
-        goal = f", and no context gets to {GOAL} times{_why_never(shape)}"
+        goal = f", and no context gets to {GOAL} times"
+        if any(entries.selects for entries, _ in shape.cached):
+            goal += ": it already chooses what it reads, and that choosing stays"
+        elif any(shape.windows):
+            goal += ": its layers read windows"
     else:
         verb = "would need about" if row["gain_bound"] < GOAL else "begins at about"
         goal = f"; a gain of {GOAL} times {verb} {_two_digits(needed):,} tokens"
@@ -257,12 +251,6 @@ def _further(row: dict, needed: int | None, shape: Shape, projections: bool) -> 
     if shape.max_positions and row["context"] > shape.max_positions:
         sentence += f" The model was made for {shape.max_positions:,} tokens."
     return sentence
-
-
-def _why_never(shape: Shape) -> str:
-    if any(entries.selects for entries, _ in shape.cached):
-        return ": it already chooses what it reads, and that choosing stays"
-    return ": its layers read windows" if any(shape.windows) else ""
 
 
 def _share(value: float) -> str:
