@@ -13,16 +13,16 @@ from ...commands import commandline
 from ...commands.budgets import Calibrate
 from ...errors import BadSetting
 from ...files import write_json
-from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads
+from ...metrics.budgets import allocate_budget, budget_for_reads
 from ...models import Model
 from ...probes.ablation import estimated
 from ...runs.caps import chosen_cap, summary
 from ..context import Context, protocol
-from ..text.calibration import document_windows, longest_window, split_corpus, split_texts, text_keys, whole_windows
+from ..text.calibration import document_windows, longest_window, split_corpus, split_texts, text_keys
 from ..text.held_out import ids_hash
 from ..text.text import cells_table
-from .cap_rows import KERNEL, TOKENS, few_tokens, two_sides, units_of, without_bins
-from .policies import DEFAULT, Policy, policy_path, store_policy
+from .cap_rows import KERNEL, few_tokens, two_sides, units_of, without_bins
+from .policies import Policy, policy_path, store_policy
 from .ranks import Ranks, measure_ranks
 from .sweep import CAPS, check_caps, sweep
 
@@ -105,7 +105,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     how: dict[str, Any] = {"window": window, "mass": request.mass, "min_pos": request.min_pos, "floor": request.floor}
     how |= {"beta": keys / float(ranks.sum())}
     how |= {"floored": request.floored} if request.floored != Calibrate.floored else {}
-    about = _about(measured, windows, split.calibrate, request.min_pos) | how
+    about = about_ranks(measured, windows, split.calibrate, request.min_pos) | how
     about |= {"shared": request.shared, "passes": passing is not None}
     about |= {"halves": texts[0] if split.halved else None}
     about |= {"corpus": Path(request.corpus).name or ", ".join(title for title, _ in split.calibrate)[:200]}
@@ -161,20 +161,6 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     )
 
 
-def calibrate_on(context: Context, model: Model, texts: list[str], corpus: str, name: str = DEFAULT) -> Policy:
-    """A policy without a sweep: budgets of all the ranks of texts, no cap below the largest; stored as `name`."""
-    named = [(corpus, text) for text in texts]
-    windows = whole_windows(model, named, None, TOKENS)
-    measured = measure_ranks(model, windows, MASS, context.progress)
-    ranks = measured.mean()
-    budgets = allocate_budget(ranks, max(round(float(ranks.sum())), FLOOR * ranks.size))
-    about = _about(measured, windows, named, 0) | {"window": windows.shape[1], "mass": MASS, "min_pos": 0, "beta": 1.0}
-    about |= {"floor": FLOOR, "corpus": corpus, "passes": False}
-    policy = Policy(name, ranks, budgets, int(budgets.max()), about)
-    store_policy(context, model, policy)
-    return policy
-
-
 def sensitivity(context: Context, model: Model, windows: np.ndarray, total: float, by: str = "mean") -> np.ndarray:
     """What the loss of windows [n, W] rises by without each head, by the first-order estimate of ablation `by` zero or
     the head's own mean (`ablation.estimated`), nothing where it falls, scaled so that all heads add up to `total`:
@@ -200,7 +186,7 @@ def _keys(ranks: np.ndarray, request: Calibrate, length: int) -> int:
     return max(round(request.beta * float(ranks.sum())), request.floor * ranks.size)
 
 
-def _about(measured: Ranks, windows: np.ndarray, texts: list[tuple[str, str]], min_pos: int) -> dict:
+def about_ranks(measured: Ranks, windows: np.ndarray, texts: list[tuple[str, str]], min_pos: int) -> dict:
     """What is stored of every calibration; `bias`: how much early positions pull the mean rank down, in keys a head."""
     length = measured.by_position.shape[2]
     means = {"all": measured.mean(), "from_min_pos": measured.mean(min_pos)}

@@ -9,13 +9,13 @@ from ...errors import BadSetting, BadText
 from ...methods.csa import CSA
 from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads
 from ...metrics.quality import BINS
-from ..context import Context, Reading, protocol
+from ..context import Context, protocol
 from ..text.calibration import halves
 from ..text.scoring import whole_windows
 from ..text.text import token_table
 from .cap_rows import KERNEL, compare_losses, counted_reads, few_tokens, measure_losses, without_bins
 from .lost_keys import lost_at
-from .policies import Policy, facts
+from .policies import facts
 from .recipes import resolve
 
 # Shares of the causal pairs; the first reads everything.
@@ -53,7 +53,17 @@ def reads_text(request: ReadsText, *, context: Context) -> ReadByShares:
     lm = context.model(request.model)
     policy = resolve(context, lm, request.policy)
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
-    scored, notes = _scored(reading, policy, request.text)
+    policy.refuse_seen(request.text, reading.name)
+    scored, notes = list(range(len(reading.tokens.spans))), []
+    if policy.about.get("halves") == request.text:
+        middle, starts = len(halves(reading.text)[0]), reading.tokens.starts
+        scored = [n for n, (first, last) in enumerate(reading.tokens.spans) if min(starts[first + 1 : last]) >= middle]
+        notes = ["The first half of this text calibrated the policy: only windows of its second half are scored."]
+        if not scored:
+            raise BadText(
+                f"The first half of {reading.name} calibrated the policy {policy.name} and no whole window lies in the "
+                "second: choose another text, or a shorter window."
+            )
     windows = np.stack([reading.windows[number] for number in scored]).astype(np.int64)
     length = windows.shape[1]
     totals = [budget_for_reads(policy.ranks, share, length, FLOOR) for share in shares]
@@ -101,19 +111,3 @@ def _checked(shares: list[float]) -> list[float]:
     if not 1 <= len(shares) <= MAX_SHARES or not all(0 < share <= 1 for share in shares):
         raise BadSetting(f"The shares are {str(shares)[:40]} and must be 1 to {MAX_SHARES} numbers above 0 up to 1.")
     return sorted({float(share) for share in shares}, reverse=True)
-
-
-def _scored(reading: Reading, policy: Policy, text: str) -> tuple[list[int], list[str]]:
-    """Which windows are scored, and a note where the policy has seen the others. Errors: BadSetting, BadText."""
-    spans = reading.tokens.spans
-    policy.refuse_seen(text, reading.name)
-    if policy.about.get("halves") != text:
-        return list(range(len(spans))), []
-    middle, starts = len(halves(reading.text)[0]), reading.tokens.starts
-    scored = [number for number, (first, last) in enumerate(spans) if min(starts[first + 1 : last]) >= middle]
-    if not scored:
-        raise BadText(
-            f"The first half of {reading.name} calibrated the policy {policy.name} and no whole window lies in the "
-            "second: choose another text, or a shorter window."
-        )
-    return scored, ["The first half of this text calibrated the policy: only windows of its second half are scored."]

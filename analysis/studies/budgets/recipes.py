@@ -7,8 +7,11 @@ from ...errors import BadSetting
 from ...metrics.budgets import FLOOR, allocate_budget, budget_for_reads, edited
 from ...models import Model
 from ..context import Context
-from .calibrate import calibrate_on
-from .policies import DEFAULT, FOLDER, Policy, policy_path, read_stored, stored_policies
+from ..text.calibration import whole_windows
+from .calibrate import MASS, about_ranks
+from .cap_rows import TOKENS
+from .policies import DEFAULT, FOLDER, Policy, policy_path, read_stored, store_policy, stored_policies
+from .ranks import measure_ranks
 
 # Ways to say how many keys there are in all.
 TOTALS = ("total", "beta", "keys_per_head", "reads")
@@ -31,7 +34,17 @@ def policy_for(context: Context, model: Model, name: str = DEFAULT) -> Policy:
     if name != DEFAULT:
         names = ", ".join(listed["name"] for listed in stored_policies(context, model)) or "none"
         raise BadSetting(f"{model.name} has no policy {name} here; there are: {names}.")
-    return calibrate_on(context, model, list(fitting_samples().values()), FITTED_ON)
+    # Without a sweep: budgets of all the ranks, no cap below the largest.
+    texts = [(FITTED_ON, text) for text in fitting_samples().values()]
+    windows = whole_windows(model, texts, None, TOKENS)
+    measured = measure_ranks(model, windows, MASS, context.progress)
+    ranks = measured.mean()
+    budgets = allocate_budget(ranks, max(round(float(ranks.sum())), FLOOR * ranks.size))
+    about = about_ranks(measured, windows, texts, 0) | {"window": windows.shape[1], "mass": MASS, "min_pos": 0}
+    about |= {"beta": 1.0, "floor": FLOOR, "corpus": FITTED_ON, "passes": False}
+    policy = Policy(DEFAULT, ranks, budgets, int(budgets.max()), about)
+    store_policy(context, model, policy)
+    return policy
 
 
 def resolve(context: Context, model: Model, recipe: dict | str | None, length: int | None = None) -> Policy:

@@ -5,11 +5,9 @@ import torch
 from torch import Tensor
 
 from ...answer import doc, record
-from ...methods.base import Dense, Method
-from ...methods.while_decoding import WhileDecoding
+from ...methods.base import Dense
 from ...models import Model
 from ...seam.attention import Block, apply
-from ...seam.held import NEVER
 
 # A key that no step misses, and keys that are listed of an answer.
 HELD, LISTED = np.iinfo(np.int16).max, 20
@@ -29,19 +27,6 @@ class Missed:
         "share the key"
     )
     step: int = doc("the one of them that gives it most")
-
-
-def left_at(lm: Model, method: Method, first: int, total: int) -> np.ndarray | None:
-    """int16 [L, G, total]: the first step that does not find a key, HELD where there is none; step 0 is that of the
-    query at place `first`. None for a method that has cut no answer to a budget."""
-    if not (isinstance(method, WhileDecoding) and method.budget):
-        return None
-    steps = np.full((lm.num_layers, lm.num_kv_heads, total), HELD, np.int16)
-    for layer, left in method.left_.items():
-        places = left[0].cpu().numpy()  # [G, T]
-        later = np.maximum(places - first, 0).astype(np.int16)
-        steps[layer, :, : places.shape[1]] = np.where(places == NEVER, HELD, later)
-    return steps
 
 
 class _Later:
@@ -70,7 +55,7 @@ class _Later:
 @torch.no_grad()
 def missed(lm: Model, side: int, ids: np.ndarray, new: list[int], left: np.ndarray) -> list[Missed]:
     """The keys that dense attention would have read most after they had left the KV cache of an answer to the prompt
-    `ids`, whose first tokens are `new`; `left` as `left_at` gives it."""
+    `ids`, whose first tokens are `new`; `left` as of `Written`."""
     watch = _Later(left, len(ids) - 1)
     sequence = torch.as_tensor([*ids.tolist(), *new[:-1]]).to(lm.device)[None]
     with apply(lm, Dense(), watch):

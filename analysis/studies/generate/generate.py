@@ -107,13 +107,8 @@ def generate(request: Generate, *, context: Context) -> Generated:
         sides.append(_put_back(lm, sides[-1], request.put_back))
     check_model_memory(lm, len(prompted.ids), new_tokens, 1)
     cut = len(prompted.ids) if request.known else prompted.cut
-    written, read, film, per_check, shown = (
-        [],
-        [],
-        [],
-        [],
-        Shown(context, lm, [side.label for side in sides], new_tokens),
-    )
+    shown = Shown(context, lm, [side.label for side in sides], new_tokens)
+    written, read, film, per_check = [], [], [], []
     traced = len(prompted.ids) <= TRACED
     for index, side in enumerate(sides):
         context.progress(index / len(sides), f"{side.label}: reads the prompt")
@@ -130,6 +125,12 @@ def generate(request: Generate, *, context: Context) -> Generated:
         drafts = index > 0 and traced and type(side.method).saves == "reads"
         agrees = agreed(lm, side.method, prompted.ids, cut, dense) if drafts else None
         per_check.append(None if agrees is None else len(dense) / checks(agrees))
+    left, cuts = None, {index: answer.left for index, answer in enumerate(written) if answer.left is not None}
+    if cuts:
+        longest = max(steps.shape[2] for steps in cuts.values())
+        left = np.full((len(written), lm.num_layers, lm.num_kv_heads, longest), HELD, np.int16)
+        for index, steps in cuts.items():
+            left[index, :, :, : steps.shape[2]] = steps
     rows = [_row(lm, *one, written[0]) for one in zip(sides, written, per_check, strict=True)]
     about = {"question": request.question or None, "known": request.known, "new_tokens": new_tokens}
     about |= {"chat": prompted.templated, "processor": processor(str(lm.device))}
@@ -149,7 +150,7 @@ def generate(request: Generate, *, context: Context) -> Generated:
         answers=_answers(lm, prompted.ids, written),
         kept=np.stack([np.packbits(answer.kept_keys) for answer in written]),
         **_stacked(read),
-        left=_films(written),
+        left=left,
         missed=film or None,
         protocol=protocol("generate", lm, request.text, len(prompted.ids), **about, kernel=OWN_KERNEL),
     )
@@ -168,19 +169,6 @@ def _put_back(lm: Model, side: Candidate, key: list[int]) -> Candidate:
     chosen = lm.layer_numbers.index(layer), head, place
     label = f"with key {place:,} of head {layer}.{head} put back"
     return replace(side, method=replace(side.method, put_back=chosen), label=label)
-
-
-def _films(written: list[Written]) -> np.ndarray | None:
-    """`left` of all sides, as long as the longest; HELD where nothing was cut."""
-    films = [answer.left for answer in written if answer.left is not None]
-    if not films:
-        return None
-    longest = max(film.shape[2] for film in films)
-    made = np.full((len(written), *films[0].shape[:2], longest), HELD, np.int16)
-    for side, answer in zip(made, written, strict=True):
-        if answer.left is not None:
-            side[:, :, : answer.left.shape[2]] = answer.left
-    return made
 
 
 class Shown:

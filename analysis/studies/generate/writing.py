@@ -18,9 +18,10 @@ from ...models import Model
 from ...seam.attention import apply, ran
 from ...seam.cache import CompactLayer, GrowingCache, cache_bytes, keys_held, most_bytes
 from ...seam.calls import MASKED
+from ...seam.held import NEVER
 from ...timing.inference import next_token
 from ..context import Context, Reading
-from .film import left_at
+from .film import HELD
 
 # Stands for the text while a chat template is filled in; no text has it.
 HERE = "\ue000"
@@ -133,7 +134,7 @@ class Written:
     # Over all of the answer: bytes held at the most, and those of keys and values that tokens after the first read.
     most_bytes: int
     read_bytes: int
-    # int16 [L, G, T]: the first step that does not find a key, of an answer that was cut to a budget.
+    # int16 [L, G, T]: the first step that does not find a key, HELD where there is none, of an answer cut to a budget.
     left: np.ndarray | None
     # What was not read was hidden by a mask, so that the times say nothing about reading less.
     masked: bool
@@ -179,6 +180,14 @@ def write(
             most = max(most, held + _remembered(method) + copies)
             tell(tokens)
         entries = ran(lm)
+    left = None
+    if isinstance(method, WhileDecoding) and method.budget:
+        left = np.full((lm.num_layers, lm.num_kv_heads, len(ids) + len(tokens)), HELD, np.int16)
+        for layer, of_layer in method.left_.items():
+            places = of_layer[0].cpu().numpy()  # [G, T]
+            # Step 0 is that of the prompt's last token.
+            later = np.maximum(places - len(ids) + 1, 0).astype(np.int16)
+            left[layer, :, : places.shape[1]] = np.where(places == NEVER, HELD, later)
     return Written(
         tokens=tokens,
         first=first,
@@ -190,7 +199,7 @@ def write(
         kept_keys=kept,
         most_bytes=most,
         read_bytes=read_bytes,
-        left=left_at(lm, method, len(ids) - 1, len(ids) + len(tokens)),
+        left=left,
         masked=masked or any(entry.kernel == MASKED for entry in entries if entry.phase != "continued"),
         kernels="; ".join(dict.fromkeys(f"{entry.phase}: {entry.kernel}" for entry in entries)),
     )

@@ -9,7 +9,6 @@ import torch
 from ...answer import Worded, doc, record
 from ...commands.heads import Why
 from ...errors import BadSetting
-from ...models import Model
 from ...models.own import own_reading
 from ...probes.explained import LEAST, Explaining, Removal, removals, strongest_pairs
 from ...probes.moved import moved
@@ -82,6 +81,11 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
         slopes = _slopes(rows, float(explaining.logits.mean()))
     else:
         notes.append(f"Nowhere in this window does the head give one token {LEAST:.0%} of its attention.")
+    change = np.zeros(0) if direct is None else direct.change
+    order = np.argsort(-change, kind="stable")
+    # The tokens whose logits rise and fall most.
+    ends = [*order[:TOKENS], *order[-TOKENS:]]
+    pushed = {"token": [lm.tokenizer.decode([int(token)]) for token in ends], "change": change[ends]}
     listed = found.parts.loc[found.parts["score"].abs().sort_values(ascending=False, kind="stable").index[:LISTED]]
     distances = np.unique(np.geomspace(1, len(ids), 120).astype(int)) if found.frequencies else np.zeros(0, int)
     about: dict[str, Any] = {"layer": layer, "head": head, "part": request.part, "window": len(ids), "by": request.by}
@@ -105,7 +109,7 @@ def why(request: Why, *, context: Context) -> WhyThisKey:
         parts=listed.reset_index(drop=True),
         spectrum=found.by_frequency(),
         distance=pd.DataFrame({"distance": distances, "logit": found.at_distances(distances)}),
-        vocabulary=_pushed(lm, None if direct is None else direct.change),
+        vocabulary=pd.DataFrame(pushed),
         writers=writers,
         tokens=words,
         protocol=protocol("why", lm, request.text, len(ids), **about, seed=request.seed, kernel=KERNEL),
@@ -124,15 +128,6 @@ def _pair(request: Why, states: States, words: pd.DataFrame, offset: int) -> tup
     # The window's first token, a sink, is the answer for no query that has another.
     scores = states.scores(request.head, query, query + 1)[0]
     return query, int(scores[1:].argmax()) + 1 if len(scores) > 1 else 0
-
-
-def _pushed(lm: Model, change: np.ndarray | None) -> pd.DataFrame:
-    """The tokens whose logits rise and fall most."""
-    if change is None:
-        return pd.DataFrame(columns=["token", "change"])
-    order = np.argsort(-change, kind="stable")
-    ends = [*order[:TOKENS], *order[-TOKENS:]]
-    return pd.DataFrame({"token": [lm.tokenizer.decode([int(token)]) for token in ends], "change": change[ends]})
 
 
 def _slopes(rows: list[Removal], score: float) -> str:

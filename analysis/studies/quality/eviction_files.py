@@ -9,100 +9,29 @@ import io
 import json
 import tempfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.torch import save
-from torch import Tensor
 
 from ...answer import Worded, doc, record
 from ...claims import Comparison
 from ...commands.quality import ExportEviction
 from ...corpus import sample_texts
-from ...errors import BadModel, BadSetting
+from ...errors import BadSetting
 from ...files import write_bytes, write_text
-from ...fitted import Fitted
 from ...methods import METHODS
-from ...models import Model
 from ..context import Context, protocol
 from ..stored.comparisons import difference
 from ..text.calibration import document_windows, split_texts, text_keys
 from ..text.held_out import make_folder
-from .indexed import Indexed, weights_file
+from .indexed import Indexed
 from .pattern import Pattern
 from .trial import KINDS, Trial, agreement, calibration_windows
 
 # TensorRT-LLM's period of eviction.
 BETA = 128
-
-
-def statistics_file(path: Path, lm: Model, fitted: Fitted) -> bytes:
-    """TriAttention's `.pt`: a dictionary with `metadata` (sampled_heads head_dim num_attention_heads num_kv_heads
-    rope_style) and `stats`, `layer00_head00` -> q_mean_real q_mean_imag q_abs_mean, float32 [D/2], by the model's own
-    numbers of layers. Errors: BadModel for pairs that are neither halves nor neighbours."""
-    numbers = lm.layer_numbers
-    # how the sizes that are turned are paired
-    styles = set()
-    for real, imaginary, rates in zip(fitted["real"], fitted["imaginary"], fitted["rates"], strict=True):
-        turned = int((rates != 0).sum())
-        places = torch.arange(turned, device=real.device, dtype=real.dtype)
-        for style, first, second in (("half", places, places + turned), ("interleaved", 2 * places, 2 * places + 1)):
-            if torch.equal(real[:turned], first) and torch.equal(imaginary[:turned], second):
-                styles.add(style)
-    if len(styles) != 1:
-        raise BadModel("This model pairs the sizes of its heads in a way that TriAttention's file has no word for.")
-    metadata = {
-        "sampled_heads": [[numbers[layer], head] for layer in range(lm.num_layers) for head in range(lm.num_heads)],
-        "head_dim": 2 * fitted["size"].shape[2],
-        "num_attention_heads": lm.num_heads,
-        "num_kv_heads": lm.num_kv_heads,
-        "rope_style": styles.pop(),
-        "rotary_dim": 2 * int((fitted["rates"][0] != 0).sum()),
-    }
-    parts = {"q_mean_real": "mean_real", "q_mean_imag": "mean_imaginary", "q_abs_mean": "size"}
-    stats = {
-        f"layer{numbers[layer]:02d}_head{head:02d}": {
-            name: fitted[part][layer, head].cpu().clone() for name, part in parts.items()
-        }
-        for layer in range(lm.num_layers)
-        for head in range(lm.num_heads)
-    }
-    file = io.BytesIO()
-    torch.save({"metadata": metadata, "stats": stats}, file)
-    return file.getvalue()
-
-
-def lines_file(path: Path, lm: Model, fitted: Fitted) -> bytes:
-    """KVzap's linear maps with the names of its published models, and their config.json beside them."""
-    tensors: dict[str, Tensor] = {}
-    for layer in range(lm.num_layers):
-        tensors |= {f"layers.{layer}.{name}": fitted[name][layer].cpu().contiguous() for name in ("weight", "bias")}
-    heads, width = fitted["weight"].shape[1:]
-    config = {"model_type": "kvzap", "input_dim": width, "output_dim": heads, "hidden_dim": None}
-    write_text(path.with_name("config.json"), json.dumps(config | {"n_modules": lm.num_layers}) + "\n")
-    return save(tensors, metadata={"format": "pt"})
-
-
-def shares_file(path: Path, lm: Model, shares: np.ndarray) -> bytes:
-    """float64 [L, G]: the share of a prompt's keys that every key-value head keeps."""
-    file = io.BytesIO()
-    np.save(file, shares)
-    return file.getvalue()
-
-
-# Method -> how its file ends, and what writes it.
-WRITERS: dict[str, tuple[str, Callable[[Path, Model, Any], bytes]]] = {
-    "triattention": (".pt", statistics_file),
-    "kvzap": (".safetensors", lines_file),
-    "ada_kv": (".npy", shares_file),
-    # A line: F for a layer that chooses keys, S for one that reads what the last F chose.
-    "layer_reuse": (".txt", lambda path, lm, pattern: f"{pattern}\n".encode()),
-    "indexer": (".safetensors", weights_file),
-}
 
 
 @record
@@ -155,7 +84,7 @@ def _written(request: ExportEviction, context: Context) -> ExportedEviction:
     path, keys = Path(request.output), max(1, round((1 - request.ratio) * request.prefix))
     others = {"layer_reuse": Pattern(request.anchors, keys), "indexer": Indexed(request.kind, keys)}
     kind: Any = KINDS.get(request.method) or others[request.method]
-    suffix, write = WRITERS[request.method]
+    suffix = kind.suffix
     if not request.output:
         raise BadSetting(f"Say where the file goes: -o FILE{suffix}.")
     if path.suffix != suffix:
@@ -188,7 +117,7 @@ def _written(request: ExportEviction, context: Context) -> ExportedEviction:
         other = kind.fit(lm, sample, request.ratio)
         change = float((trial.losses(trial.method(other)) - losses).mean())
         rows.append(Transferred(domain, sample.numel(), agreement(kept, trial.kept(other)), change))
-    data = write(path, lm, fitted)
+    data = kind.write(path, lm, fitted)
     write_bytes(path, data)
     told = difference("change", losses, dense, documents)
     for name, of_null in nulls.items():

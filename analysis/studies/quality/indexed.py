@@ -73,6 +73,7 @@ class Indexed:
     keys: int
 
     null: ClassVar[str] = "the first four keys and the newest, as many: equal reads"
+    suffix: ClassVar[str] = ".safetensors"
 
     @property
     def window(self) -> int:
@@ -134,20 +135,22 @@ class Indexed:
         """How a sentence begins about what it loses."""
         return f"With {INDEXERS[self.kind].title} and {self.window + self.chosen + SINKS} keys a query"
 
-
-def weights_file(path: Path, lm: Model, fitted: Fitted) -> bytes:
-    """The tensors of all layers by the names of their class in a model, `model.layers.N.self_attn.indexer.NAME`, and
-    beside them config.json with its sizes by the names of the class's config, float32."""
-    (kind,) = fitted.about["indexers"]
-    indexers, sizes = unpacked(fitted, kind, lm.num_layers)
-    named, config = CLASSES[kind]
-    tensors = {
-        f"model.{PLACE.format(number)}{name}": tensor.detach().cpu().contiguous()
-        for number, indexer in zip(lm.layer_numbers, indexers, strict=True)
-        for name, tensor in indexer.state.items()
-    }
-    about: dict[str, Any] = {"kind": kind, "class": named, "hidden_size": lm.width, "n_modules": lm.num_layers}
-    about |= {"rms_norm_eps": indexers[0].eps, "rope_theta": indexers[0].theta, "qk_rope_head_dim": indexers[0].rotated}
-    text = json.dumps(about | config(sizes, lm, fitted.about["keys"]), indent=1)
-    write_text(path.with_name("config.json"), f"{text}\n")
-    return save(tensors, metadata={"format": "pt"})
+    def write(self, path: Path, lm: Model, fitted: Fitted) -> bytes:
+        """The tensors of all layers by the names of their class in a model, `model.layers.N.self_attn.indexer.NAME`,
+        and beside them config.json with its sizes by the names of the class's config, float32."""
+        indexers, sizes = unpacked(fitted, self.kind, lm.num_layers)
+        named, config = CLASSES[self.kind]
+        tensors = {
+            f"model.{PLACE.format(number)}{name}": tensor.detach().cpu().contiguous()
+            for number, indexer in zip(lm.layer_numbers, indexers, strict=True)
+            for name, tensor in indexer.state.items()
+        }
+        about: dict[str, Any] = {"kind": self.kind, "class": named, "hidden_size": lm.width, "n_modules": lm.num_layers}
+        about |= {
+            "rms_norm_eps": indexers[0].eps,
+            "rope_theta": indexers[0].theta,
+            "qk_rope_head_dim": indexers[0].rotated,
+        }
+        text = json.dumps(about | config(sizes, lm, fitted.about["keys"]), indent=1)
+        write_text(path.with_name("config.json"), f"{text}\n")
+        return save(tensors, metadata={"format": "pt"})

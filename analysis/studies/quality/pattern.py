@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +28,7 @@ class Pattern:
     keys: int
 
     null: ClassVar[str] = "as many layers that choose, at even distances: equal reads"
+    suffix: ClassVar[str] = ".txt"
 
     def fit(self, lm: Model, windows: Tensor, ratio: float) -> str:
         """The pattern by what layers read of calibration windows [n, T]."""
@@ -62,6 +64,10 @@ class Pattern:
     def told(self, fitted: str, ratio: float) -> str:
         """How a sentence begins about what it loses."""
         return f"With the pattern {fitted} and {self.keys} keys a query"
+
+    def write(self, path: Path, lm: Model, fitted: str) -> bytes:
+        """A line: F for a layer that chooses keys, S for one that reads what the last F chose."""
+        return f"{fitted}\n".encode()
 
     def _drawn(self, layers: int) -> Iterator[str]:
         """Patterns at random, the first layer an anchor."""

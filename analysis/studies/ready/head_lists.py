@@ -57,7 +57,27 @@ def import_heads(request: ImportHeads, *, context: Context) -> HeadScores:
     """
     _not_from_a_page(context)
     lm, path = context.model(request.model), Path(request.table)
-    scores = _of_json(path, lm) if path.suffix == ".json" else heads_of_file(path)["far"].double().numpy()
+    if path.suffix != ".json":
+        scores = heads_of_file(path)["far"].double().numpy()
+    else:
+        try:
+            content = json.loads(path.read_bytes())
+            places = {tuple(map(int, name.split("-"))): float(np.mean(values)) for name, values in content.items()}
+            last_layer, last_head = (max(numbers) for numbers in zip(*places, strict=True))
+            place_of = {number: place for place, number in enumerate(lm.layer_numbers)}
+            # checked before a table is made: a file may name head 99999999
+            if last_layer > lm.layer_numbers[-1] or last_head >= lm.num_heads:
+                size = f"{lm.num_layers} layers of {lm.num_heads} heads"
+                raise BadSetting(f"{path.name} names head {last_layer}-{last_head}, and {lm.name} has {size}.")
+            if others := {layer for layer, _ in places} & set(lm.other_layers):
+                kind = lm.other_layers[min(others)]
+                raise BadSetting(f"{path.name} names heads of layer {min(others)}, and that is {kind} in {lm.name}.")
+            # NaN where it names none
+            scores = np.full((1 + place_of[last_layer], 1 + last_head), np.nan)
+            for (layer, head), score in places.items():
+                scores[place_of[layer], head] = score
+        except (OSError, ValueError, TypeError, AttributeError, IndexError, RecursionError):
+            raise BadSetting(f'{path.name} holds no scores of heads: give {{"layer-head": [score, ...]}}.') from None
     shapes = [(lm.num_layers, heads) for heads in dict.fromkeys((lm.num_kv_heads, lm.num_heads))]
     if scores.shape not in shapes:
         wanted = " or ".join(f"{layers} layers of {heads}" for layers, heads in shapes)
@@ -149,28 +169,6 @@ def _duo(context: Context, lm: Model, **settings: float) -> DuoAttention:
 def _scores(method: DuoAttention) -> Fitted:
     assert method.fitted is not None, "a candidate has what it needs"
     return method.fitted
-
-
-def _of_json(path: Path, lm: Model) -> np.ndarray:
-    """Scores [L, H] of a JSON object whose names are "layer-head"; NaN where it names none. Errors: BadSetting."""
-    try:
-        content = json.loads(path.read_bytes())
-        places = {tuple(map(int, name.split("-"))): float(np.mean(scores)) for name, scores in content.items()}
-        last_layer, last_head = (max(numbers) for numbers in zip(*places, strict=True))
-        place_of = {number: place for place, number in enumerate(lm.layer_numbers)}
-        # checked before a table is made: a file may name head 99999999
-        if last_layer > lm.layer_numbers[-1] or last_head >= lm.num_heads:
-            size = f"{lm.num_layers} layers of {lm.num_heads} heads"
-            raise BadSetting(f"{path.name} names head {last_layer}-{last_head}, and {lm.name} has {size}.")
-        if others := {layer for layer, _ in places} & set(lm.other_layers):
-            kind = lm.other_layers[min(others)]
-            raise BadSetting(f"{path.name} names heads of layer {min(others)}, and that is {kind} in {lm.name}.")
-        table = np.full((1 + place_of[last_layer], 1 + last_head), np.nan)
-        for (layer, head), score in places.items():
-            table[place_of[layer], head] = score
-    except (OSError, ValueError, TypeError, AttributeError, IndexError, RecursionError):
-        raise BadSetting(f'{path.name} holds no scores of heads: give {{"layer-head": [score, ...]}}.') from None
-    return table
 
 
 def _not_from_a_page(context: Context) -> None:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ...errors import TooLarge
-from ...files import clear
 from ...fitted import read as read_fitted, write as write_fitted
 from ...kernels.parts import now
 from ...models import Model
@@ -149,12 +148,6 @@ def calibrate(
         fitted.seconds[kind] += took
         fitted.routers[cell][layer] = _in_order(fitted.routers[cell][layer] | {kind: router})
     return fitted
-
-
-def clear_work(work: Path | None) -> None:
-    """Remove what `calibrate` kept of a run that is done."""
-    for path in work.parent.glob(f"{work.name}-*") if work else ():
-        clear(path)
 
 
 def _in_order(routers: dict[str, Router]) -> dict[str, Router]:

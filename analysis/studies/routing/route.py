@@ -9,6 +9,7 @@ from ...commands.routing import LENGTH, Route
 from ...corpus import text_hash
 from ...declaration.command import Shape
 from ...errors import BadSetting
+from ...files import clear
 from ...indexers.sizes import Sizes
 from ...metrics.intervals import DOCUMENTS, state
 from ...metrics.routing import budgets
@@ -20,7 +21,7 @@ from ...routers.routing_state import FOLDER
 from ..context import STREAMED, Context, check_seed, protocol
 from ..text.held_out import check_range, make_folder, storing
 from .cells import FAR, RAW, SINKS, Cell
-from .fit import ABLATIONS, OWN, Fitted, calibrate, clear_work, queries_of
+from .fit import ABLATIONS, OWN, Fitted, calibrate, queries_of
 from .indexers import (
     TRAINING,
     IndexerRow,
@@ -117,27 +118,24 @@ def route(request: Route, *, context: Context) -> Routed:
         source = {"corpus": "DIR"}
     # The command names no place of this machine.
     again = request.arguments | source | {"model": lm.name, "buckets": buckets, "length": length, "work": None}
-    about = protocol(
-        "route",
-        lm,
-        texts_hash,
-        tokens,
-        window=length,
-        seed=request.seed,
-        kernel=STREAMED,
-        command=commandline("route", again),
-        unit="documents",
-        keys=[text_hash(text) for text in sides[0]],
-        documents=[len({prompt.document for prompt in side}) for side in (calibration, test)],
-        prompts=[len(calibration), len(test)],
-        **sizes,
-    )
+    recorded = {"window": length, "seed": request.seed, "kernel": STREAMED, "command": commandline("route", again)}
+    recorded |= {"unit": "documents", "keys": [text_hash(text) for text in sides[0]]}
+    recorded |= {"documents": [len({prompt.document for prompt in side}) for side in (calibration, test)]}
+    about = protocol("route", lm, texts_hash, tokens, **recorded, prompts=[len(calibration), len(test)], **sizes)
     notes = _notes(calibration, test, documents, length, cell, request.mlp)
-    stored = Kept(curves, about, Beside(balance, _timings(fitted, microseconds), notes))
+    timings = []
+    for kind, route_us in microseconds.items():
+        # Whitening and the gauge serve all settings, ablations are of one.
+        settings = 1 if kind in (*OWN, *ABLATIONS) else len(fitted.raw_cells)
+        timings.append(RouterTiming(kind, fitted.seconds.get(kind, 0.0) / settings, route_us))
+    timings.append(RouterTiming("buckets", fitted.seconds["buckets"], None))
+    stored = Kept(curves, about, Beside(balance, timings, notes))
     context.kept["routing"] = (stored.key, stored)
     if request.store:
         notes = [*notes, *_store(context, lm, fitted, stored, length, request.seed)]
-    clear_work(work)
+    # What `calibrate` kept of a run that is done.
+    for path in work.parent.glob(f"{work.name}-*") if work else ():
+        clear(path)
     visited = request.visited or max(1, buckets // 32)
     of_indexers: list[IndexerRow] | None = None
     starved: list[StarvedRow] | None = None
@@ -209,15 +207,6 @@ def _notes(
     ]
     short = sum(len(prompt.ids) < length for prompt in (*calibration, *test))
     return [*notes, f"{short} prompts are shorter than {length:,} tokens."] if short else notes
-
-
-def _timings(fitted: Fitted, microseconds: dict[str, float]) -> list[RouterTiming]:
-    timings = []
-    for kind, route_us in microseconds.items():
-        # Whitening and the gauge serve all settings, ablations are of one.
-        settings = 1 if kind in (*OWN, *ABLATIONS) else len(fitted.raw_cells)
-        timings.append(RouterTiming(kind, fitted.seconds.get(kind, 0.0) / settings, route_us))
-    return [*timings, RouterTiming("buckets", fitted.seconds["buckets"], None)]
 
 
 def _store(context: Context, lm: Model, fitted: Fitted, stored: Kept, length: int, seed: int) -> list[str]:

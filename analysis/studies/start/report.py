@@ -65,6 +65,16 @@ def _page(name: str, text: str, first: FirstLook, far: Answer, contents: Answer,
     members = contents.tables["groups"]
     gain = (members["purity"] - members["purity_random"]).fillna(0) * members["share"]
     layer = int(gain.groupby(members["layer"]).sum().idxmax())
+    # Share of attention per distance, beside what even reading gives.
+    rows = ["<tr><th>tokens back</th><th></th><th>read</th><th>even reading</th></tr>"]
+    longest = first.distance[["mass", "uniform"]].max(axis=None)
+    for low, high, mass, uniform in first.distance[["low", "high", "mass", "uniform"]].itertuples(index=False):
+        bars = "".join(
+            f'<div class="bar {kind}" style="width:{100 * share / longest:.1f}%"></div>'
+            for kind, share in (("mass", mass), ("uniform", uniform))
+        )
+        distances = f"{int(low)}" if high == low + 1 else f"{int(low)} to {int(high) - 1}"
+        rows.append(f"<tr><th>{distances}</th><td class=bars>{bars}</td><td>{mass:.1%}</td><td>{uniform:.1%}</td></tr>")
     words = {"name": name, "far": far.numbers["sentence"], "held": contents.numbers["sentence"]}
     words |= {"kind": first.router["kind"]}
     words |= {"protocol": json.dumps(first.protocol | {"router": first.router}, indent=1)}
@@ -74,7 +84,7 @@ def _page(name: str, text: str, first: FirstLook, far: Answer, contents: Answer,
         lead="".join(f"<p class=lead>{html.escape(sentence)}</p>" for sentence in first.sentences),
         notes="".join(f"<p class=note>{html.escape(note)}</p>" for note in first.notes),
         scope=html.escape(held.scope),
-        bars=_bars(first.distance),
+        bars=f"<table class=chart>{''.join(rows)}</table>",
         controls=_table(_controls(far.tables["controls"])),
         pairs="".join(pair(row, first.tokens) for row in far.tables["pairs"].head(PAIRS).to_dict("records")),
         layer=str(layer),
@@ -103,25 +113,6 @@ def painted(text: str, tokens: pd.DataFrame) -> str:
         strength = round(100 * math.log(times) / math.log(top))
         spans.append(f'<span style="--s:{strength}%" title="{times:.1f} times chance">{piece}</span>')
     return "".join(spans)
-
-
-def _bars(distance: pd.DataFrame) -> str:
-    """Share of attention per distance bin, beside what even reading gives."""
-    longest = max(distance["mass"].max(), distance["uniform"].max())
-    rows = []
-    for row in distance.to_dict("records"):
-        name = f"{int(row['low'])}" if row["high"] == row["low"] + 1 else f"{int(row['low'])} to {int(row['high']) - 1}"
-        bars = "".join(
-            f'<div class="bar {kind}" style="width:{100 * row[kind] / longest:.1f}%"></div>'
-            for kind in ("mass", "uniform")
-        )
-        rows.append(
-            f"<tr><th>{name}</th><td class=bars>{bars}</td><td>{row['mass']:.1%}</td><td>{row['uniform']:.1%}</td></tr>"
-        )
-    return (
-        "<table class=chart><tr><th>tokens back</th><th></th><th>read</th><th>even reading</th></tr>"
-        f"{''.join(rows)}</table>"
-    )
 
 
 def pair(row: dict, tokens: pd.DataFrame) -> str:

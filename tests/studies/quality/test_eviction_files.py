@@ -22,7 +22,7 @@ from analysis.indexers.base import Inputs
 from analysis.indexers.state import unpacked
 from analysis.methods import METHODS
 from analysis.methods.indexer import TRAINING
-from analysis.studies.quality.eviction_files import WRITERS, export_eviction
+from analysis.studies.quality.eviction_files import export_eviction
 from analysis.studies.quality.indexed import Indexed
 from analysis.studies.quality.pattern import Pattern
 from analysis.studies.quality.trial import KINDS, Newest, agreement, calibration_windows, kept_of
@@ -201,10 +201,8 @@ def gate_of(config, tensors, queries, keys):
 def test_what_no_class_reads_is_read_back_by_its_formula(ask, context, home, tmp_path, monkeypatch, kind):
     path, kept = tmp_path / "indexer.safetensors", []
     monkeypatch.setitem(TRAINING, "steps", 2)
-    suffix, write = WRITERS["indexer"]
-    monkeypatch.setitem(
-        WRITERS, "indexer", (suffix, lambda at, lm, fitted: kept.append(fitted) or write(at, lm, fitted))
-    )
+    write = Indexed.write
+    monkeypatch.setattr(Indexed, "write", lambda *args: kept.append(args[-1]) or write(*args))
     ask(output=str(path), method="indexer", kind=kind, prefix=52, ratio=0.2)
     config, lm = json.loads((tmp_path / "config.json").read_text()), context.model(str(home / "tiny"))
     draw = torch.Generator().manual_seed(0)
