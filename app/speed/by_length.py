@@ -34,9 +34,15 @@ def show(bench: Run | None, phase: str, bound: speed_charts.Points, timed: Run |
     """The chart. `bench`: `phase` by length; `timed`: a model's own points, and what its longer prompts are estimated
     at. Without either only the `bound` is drawn, as predicted for even groups."""
     rows = bench.numbers["rows"] if bench else []
-    measured_rows: Rows = _series(phase, rows) if rows else {}
+    kinds, where = speed_charts.KINDS, None
+    measured_rows: Rows = {}
     estimated: dict[str, Any] = {}
-    where = None
+    if rows and phase == "inference":
+        # A whole model has two lines, and no spread is stored of the second.
+        token = [{"length": row["length"], "speedup": row["speedup_per_token"]} for row in rows]
+        measured_rows = {kinds["prefill"]: rows, kinds["per_token"]: token}
+    elif rows:
+        measured_rows = {kinds[phase]: rows}
     if timed:
         _timed(timed, measured_rows, estimated)
     if bench:
@@ -77,15 +83,6 @@ def details(run: Run) -> None:
     measured.opponent(", ".join(dict.fromkeys(row["dense_kernel"] for row in rows)), run.numbers["missing"])
 
 
-def _series(kind: str, rows: list[dict[str, Any]]) -> Rows:
-    """The measured lines of a `bench` run; a whole model has two, and no spread is stored of the second."""
-    kinds = speed_charts.KINDS
-    if kind != "inference":
-        return {kinds[kind]: rows}
-    token = [{"length": row["length"], "speedup": row["speedup_per_token"]} for row in rows]
-    return {kinds["prefill"]: rows, kinds["per_token"]: token}
-
-
 def _numbers(
     measured_rows: Rows, estimated: dict[str, Any], bound: speed_charts.Points, paper: dict[int, speed_charts.Points]
 ) -> list[dict[str, Any]]:
@@ -123,16 +120,11 @@ def paper_curves() -> dict[int, speed_charts.Points]:
     """The paper's speed-up by length: K -> (length, times), as its table 6 prints them."""
     curves: dict[int, list[tuple[int, float]]] = {}
     for cell in papers.find("focus", "table 6"):
-        groups, length = re.search(r"K\s*=\s*(\d+)", f"{cell.row} {cell.column}"), _length(cell.column)
+        groups = re.search(r"K\s*=\s*(\d+)", f"{cell.row} {cell.column}")
+        length = re.fullmatch(r"(?:.*\D)?([0-9][0-9,]*)\s*([KM]?)\D*", str(cell.column))
         if groups and length and cell.value is not None:
-            curves.setdefault(int(groups[1]), []).append((length, float(cell.value)))
+            tokens = int(length[1].replace(",", "")) * {"": 1, "K": 1e3, "M": 1e6}[length[2]]
+            # Its rounded names mean powers of two: 65K is 65,536.
+            tokens = int(2 ** round(math.log2(tokens)))
+            curves.setdefault(int(groups[1]), []).append((tokens, float(cell.value)))
     return {groups: sorted(points) for groups, points in sorted(curves.items())}
-
-
-def _length(words: object) -> int | None:
-    """Tokens of the paper's rounded names, which mean powers of two: 65K -> 65,536."""
-    match = re.fullmatch(r"(?:.*\D)?([0-9][0-9,]*)\s*([KM]?)\D*", str(words))
-    if match is None:
-        return None
-    tokens = int(match[1].replace(",", "")) * {"": 1, "K": 1e3, "M": 1e6}[match[2]]
-    return int(2 ** round(math.log2(tokens)))

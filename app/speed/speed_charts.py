@@ -76,7 +76,10 @@ def by_length(
     shapes, notes = [level(1, width=1.5, xref="x domain")], [_heading("on this machine", 0)]
     panel: dict[str, Any] = {}
     if crossover is not None:
-        shapes.append(_crossover(crossover, left["tickvals"]))
+        lengths = left["tickvals"]
+        side = "left" if crossover * crossover < lengths[0] * lengths[-1] else "right"
+        words = {"text": f"crossover near {crossover:,}", "textposition": "start", "xanchor": side, "textangle": 0}
+        shapes.append(upright(crossover, dash="dash") | {"label": words, "layer": "above"})
     for groups, points in paper.items():
         hover = f"the paper, K={groups}<br>%{{x:,}} tokens: %{{y}} times dense"
         look = PAPER.get(groups, PAPER[8])
@@ -163,12 +166,6 @@ def _lengths(values: Sequence[int], apart: float = 1.3) -> dict:
         if not named or x > apart * named[-1]:
             named.append(x)
     return {"type": "log", "tickvals": named, "ticktext": [short(x) for x in named]}
-
-
-def _crossover(length: int, lengths: Sequence[int]) -> dict:
-    side = "left" if length * length < lengths[0] * lengths[-1] else "right"
-    words = {"text": f"crossover near {length:,}", "textposition": "start", "xanchor": side, "textangle": 0}
-    return upright(length, dash="dash") | {"label": words, "layer": "above"}
 
 
 def _heading(text: str, x: float) -> dict:

@@ -46,7 +46,11 @@ def _model(said: DeltaGenerator, picture: DeltaGenerator, card: DeltaGenerator) 
         request = methods.request(method)
         stored = cached.store().find(request)
         methods.button(request, stored)
-        latest = _latest() if focus and stored is None else None
+        latest = next(iter(speed_requests.launches()), None) if focus and stored is None else None
+        if latest is not None:
+            # It had other settings than those chosen now.
+            help, args = speed_requests.in_words(latest), (latest.request,)
+            st.button("Show the latest launch", key="speed_take", on_click=methods.use, args=args, help=help)
     commands, bound, bench = [speed_requests.command(request)], [], None
     if shown := stored or latest:
         with st.expander("All that was measured", icon=":material/table:"):
@@ -107,15 +111,6 @@ def _say(run: Run | None, phase: str, bound: speed_charts.Points) -> None:
         answer(NO_MORE[phase].format(times=times, most=speed_charts.short(most)), cached.glossary("bound (speed-up)"))
     else:
         answer(UNTIMED)
-
-
-def _latest() -> Run | None:
-    """The latest launch, where it had other settings than those chosen now, with a button that takes them."""
-    run = next(iter(speed_requests.launches()), None)
-    if run is not None:
-        words = speed_requests.in_words(run)
-        st.button("Show the latest launch", key="speed_take", on_click=methods.use, args=(run.request,), help=words)
-    return run
 
 
 def _sizes(context: int, router: Mapping[str, Any]) -> None:
