@@ -40,23 +40,21 @@ def show(run: Run, key: str) -> None:
     widgets.prose(f"{ROUTERS[best['kind']].title} finds {best['recall']:.0%} of the far attention.", "more")
     # MoBA's heads choose for themselves, so that none of them starves.
     shared = next((row["kind"] for row in rows if row["kind"] in {head["kind"] for head in starved}), None)
-    heads = [row for row in starved if row["kind"] == shared]
-    if shared is not None and heads:
-        names = _names(run.request["model"])
-        heads = [
-            row | {"name": f"{row['layer']}.{row['head']}{names.get((row['layer'], row['head']), '')}"} for row in heads
-        ]
-        widgets.prose(hunger(heads), "more")
-        title = f"Heads under the selection of {ROUTERS[shared].title}, the hungriest first"
-        plots.draw(heads_figure(heads), heads, title, f"{key}_starved", "recall@l")
-        # What it has to read first may wait for its button: the rest stands all the same.
-        with widgets.guarded():
-            _offered(run, heads)
+    if shared is not None:
+        _offered(run, [row for row in starved if row["kind"] == shared], key)
     titled = [row | {"title": ROUTERS[row["kind"]].title} for row in rows]
     plots.listed(COLUMNS, titled, f"{key}_indexers", "Indexers", f"{run.id}{run.created}")
-    curves = [(row, row["curve"]) for row in rows if row["curve"]]
-    if curves:
-        plots.draw(learning(curves), _points(curves), "Learning curves", f"{key}_learned")
+    lines, points = [], []
+    for row in rows:
+        # Divergence on selection documents.
+        router, steps = ROUTERS[row["kind"]], [point["step"] for point in row["curve"]]
+        divergence = [point["selection"] for point in row["curve"]]
+        if steps:
+            lines.append(line(router.title, steps, divergence, *router.look))
+        pairs = zip(steps, divergence, strict=True)
+        points += [{"indexer": row["kind"], "step": step, "divergence": value} for step, value in pairs]
+    if lines:
+        plots.draw(figure(lines, "step", "divergence, nats"), points, "Learning curves", f"{key}_learned")
     inside.show(run, key)
     _export(run, key)
     widgets.prose("They are kept for this model: the method Indexer reads by them on Methods and Generate.", "quiet")
@@ -87,25 +85,39 @@ def _export(run: Run, key: str) -> None:
             take.download(made, f"{kind}.zip", key)
 
 
-def hunger(heads: list[dict]) -> str:
-    """How many heads starve, and how much of their attention is far at all."""
-    hungry = [row for row in heads if row["recall"] < row["alone"] / 2]
-    told = f"{len(hungry)} of {len(heads)} heads get less than half of their best"
-    if not hungry or len(hungry) == len(heads):
-        return f"{told}."
-    far, others = fmean(row["far"] for row in hungry), fmean(row["far"] for row in heads if row not in hungry)
-    return f"{told}: {far:.0%} of what they read is far, and {others:.0%} of what the others read."
-
-
 def _names(model: str) -> dict[tuple[int, int], str]:
     """The first name of each head that has one, as it stands behind its number."""
     rows = asking.ask(cached.request(Names, model=model), "Reading the texts made for names").numbers["rows"]
     return {(row["layer"], row["head"]): f" {row['name']}" for row in reversed(rows)}
 
 
-def _offered(run: Run, heads: list[dict]) -> None:
-    """The text in use, painted by what a chosen head reads and its indexer did not offer."""
-    chosen, cells = st.session_state, {(row["layer"], row["head"]): row for row in heads}
+def _offered(run: Run, starved: list[dict], key: str) -> None:
+    """How many heads get little under the selection that they share, the hungriest first; then the text in use, painted
+    by what a chosen head reads and its indexer did not offer."""
+    chosen, shared, names = st.session_state, starved[0]["kind"], _names(run.request["model"])
+    heads = [
+        row | {"name": f"{row['layer']}.{row['head']}{names.get((row['layer'], row['head']), '')}"} for row in starved
+    ]
+    hungry = [row for row in heads if row["recall"] < row["alone"] / 2]
+    words = f"{len(hungry)} of {len(heads)} heads get less than half of their best"
+    if 0 < len(hungry) < len(heads):
+        # How much of their attention is far at all.
+        far, others = fmean(row["far"] for row in hungry), fmean(row["far"] for row in heads if row not in hungry)
+        words += f": {far:.0%} of what they read is far, and {others:.0%} of what the others read"
+    widgets.prose(f"{words}.", "more")
+    looks = (
+        ("recall", "under its indexer", HERE, "circle"),
+        ("shared", "best selection of its layer", CHANCE, "diamond"),
+        ("alone", "best of its own", RANDOM, "star"),
+    )
+    x, data = [row["name"] for row in heads], []
+    for column, name, colour, symbol in looks:
+        hover = f"head %{{x}}<br>{name}: %{{y:.1%}}"
+        data.append(line(name, x, [row[column] for row in heads], colour, "dot", symbol, hover, mode="markers"))
+    drawn = figure(data, "head (layer.head)", "far attention found", xaxis=NAMES, yaxis=SHARE)
+    title = f"Heads under the selection of {ROUTERS[shared].title}, the hungriest first"
+    plots.draw(drawn, heads, title, f"{key}_starved", "recall@l")
+    cells = {(row["layer"], row["head"]): row for row in heads}
     now = (chosen["layer"], chosen["head"])
     now = now if now in cells else next(iter(cells))
     chosen["route_starved"] = now
@@ -115,14 +127,16 @@ def _offered(run: Run, heads: list[dict]) -> None:
 
     look: dict[str, Any] = {"format_func": lambda cell: cells[cell]["name"], "on_change": on_change, "width": 300}
     st.selectbox("What was this head not offered?", list(cells), key="route_starved", **look)
-    tokens = asking.inspected()["tokens"]
-    widgets.settled("query", [None, *range(tokens)], None)
-    about = {"model": run.request["model"], "text": chosen["text"], "layer": now[0], "head": now[1]}
-    about |= {name: run.request[name] for name in ("min_distance", "sinks")} | {"made": run.created}
-    request = cached.request(RouteVisit, **about, router=heads[0]["kind"], position=chosen["query"])
-    visit = asking.ask(request, "Looking at what one token is offered", tokens)
-    # One key in 32 of those that are far.
-    one_token.visited_text(visit, max(1, -(-sum(cached.columns(visit, "tokens")["far"]) // 32)))
+    # What it has to read first may wait for its button: the rest stands all the same.
+    with widgets.guarded():
+        tokens = asking.inspected()["tokens"]
+        widgets.settled("query", [None, *range(tokens)], None)
+        about = {"model": run.request["model"], "text": chosen["text"], "layer": now[0], "head": now[1]}
+        about |= {name: run.request[name] for name in ("min_distance", "sinks")} | {"made": run.created}
+        request = cached.request(RouteVisit, **about, router=shared, position=chosen["query"])
+        visit = asking.ask(request, "Looking at what one token is offered", tokens)
+        # One key in 32 of those that are far.
+        one_token.visited_text(visit, max(1, -(-sum(cached.columns(visit, "tokens")["far"]) // 32)))
 
 
 def growing() -> None:
@@ -147,34 +161,3 @@ def stored() -> None:
     study = studied.opened("indexers", "Learned indexers")
     if study is not None:
         studied.drawn(study, "route_indexers", name="indexers")
-
-
-def heads_figure(heads: list[dict]) -> dict[str, Any]:
-    """What each head finds under its indexer, under its layer's best selection, and by itself."""
-    names = [row["name"] for row in heads]
-    looks = (
-        ("recall", "under its indexer", HERE, "circle"),
-        ("shared", "best selection of its layer", CHANCE, "diamond"),
-        ("alone", "best of its own", RANDOM, "star"),
-    )
-    data = []
-    for column, title, colour, symbol in looks:
-        hover = f"head %{{x}}<br>{title}: %{{y:.1%}}"
-        data.append(line(title, names, [row[column] for row in heads], colour, "dot", symbol, hover, mode="markers"))
-    return figure(data, "head (layer.head)", "far attention found", xaxis=NAMES, yaxis=SHARE)
-
-
-def learning(curves: list[tuple[dict, list[dict]]]) -> dict[str, Any]:
-    """Divergence on selection documents against the step, a line for each indexer."""
-    data = []
-    for row, points in curves:
-        router = ROUTERS[row["kind"]]
-        x, y = [point["step"] for point in points], [point["selection"] for point in points]
-        data.append(line(router.title, x, y, router.look.colour, router.look.dash, router.look.symbol))
-    return figure(data, "step", "divergence, nats")
-
-
-def _points(curves: list[tuple[dict, list[dict]]]) -> dict[str, list]:
-    """The numbers behind the learning curves."""
-    flat = [(row["kind"], point["step"], point["selection"]) for row, points in curves for point in points]
-    return dict(zip(("indexer", "step", "divergence"), map(list, zip(*flat, strict=True)), strict=True))

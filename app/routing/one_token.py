@@ -27,7 +27,15 @@ def show(opened: Run, run: Run, distances: dict) -> None:
     those in use, `distances` with the sinks that are left out."""
     chosen, visited = st.session_state, int(run.numbers["l"])
     layer, head = routed_heads.chosen(opened.numbers["heads"])
-    _choices(layer, head)
+    chosen["route_head_pick"] = head
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        widgets.choose_layer(asking.layers(chosen["model"]), layer)
+        look: dict[str, Any] = {"key": "route_head_pick", "help": cached.glossary("attention head")}
+        look |= {"on_change": lambda: state.choose(chosen, head=chosen["route_head_pick"])}
+        st.selectbox("Head", list(range(asking.card(chosen["model"])["heads"])), width=120, **look)
+        offered = {kind: router.title for kind, router in ROUTERS.items() if kind not in ABLATIONS}
+        look = {"format_func": offered.__getitem__, "width": 230, "help": cached.glossary("bucket routers")}
+        st.selectbox("Router", list(offered), key="route_router", **look)
     tokens = asking.inspected()["tokens"]
     widgets.settled("query", [None, *range(tokens)], None)
     about = {"model": chosen["model"], "text": chosen["text"], "layer": layer, "head": head}
@@ -39,22 +47,31 @@ def show(opened: Run, run: Run, distances: dict) -> None:
 
 def visited_text(visit: Run, visited: int) -> None:
     """What a router or an indexer finds for one token, and the text painted by it."""
-    widgets.prose(_sentence(visit, cached.columns(visit, "buckets"), visited), "more")
+    tokens, buckets = cached.columns(visit, "tokens"), cached.columns(visit, "buckets")
+    widgets.prose(_sentence(visit, buckets, visited), "more")
     widgets.notes(visit)
-    _painted(visit, visited)
-
-
-def _choices(layer: int, head: int) -> None:
-    card, chosen = asking.card(st.session_state["model"]), st.session_state
-    chosen["route_head_pick"] = head
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        widgets.choose_layer(asking.layers(chosen["model"]), layer)
-        look: dict[str, Any] = {"key": "route_head_pick", "help": cached.glossary("attention head")}
-        look |= {"on_change": lambda: state.choose(chosen, head=chosen["route_head_pick"])}
-        st.selectbox("Head", list(range(card["heads"])), width=120, **look)
-        offered = {kind: router.title for kind, router in ROUTERS.items() if kind not in ABLATIONS}
-        look = {"format_func": offered.__getitem__, "width": 230, "help": cached.glossary("bucket routers")}
-        st.selectbox("Router", list(offered), key="route_router", **look)
+    ranks = dict(zip(buckets["bucket"], buckets["rank"], strict=True))
+    classes, palette = paint(tokens, ranks, visited, visit.numbers["far_mass"])
+    inside = [bucket if bucket >= 0 else None for bucket in tokens["bucket"]]
+    shares = zip(tokens["attention"], inside, strict=True)
+    tips: list[tuple[str, Sequence]] = [
+        ("attention", [None if bucket is None else f"{share:.2%}" for share, bucket in shares]),
+        ("bucket", [None if bucket is None else f"{bucket}" for bucket in inside]),
+        ("router's place", [None if bucket is None else f"{ranks[bucket] + 1}" for bucket in inside]),
+    ]
+    painted.painted(
+        tokens,
+        classes,
+        palette,
+        key="routing_text",
+        identity=f"{visit.id}{visit.created}.{visited}",
+        place=f"routing_text.{len(classes)}",
+        tips=tips,
+        legend="share of the far attention of the marked token; unpainted: less than 0.2% and not visited",
+        hint="Hover to see a token, click to make it the query; a second click or Esc goes back.",
+        locked=visit.numbers["query"]["position"],
+        on_token=lambda: state.choose(st.session_state, query=painted.clicked("routing_text", "token")),
+    )
 
 
 def _sentence(visit: Run, buckets: dict, visited: int) -> str:
@@ -101,32 +118,6 @@ def paint(tokens: dict, ranks: dict[int, int], visited: int, far_mass: float) ->
         for place, look in enumerate(looks)
     ]
     return classes, palette
-
-
-def _painted(visit: Run, visited: int) -> None:
-    tokens, buckets = cached.columns(visit, "tokens"), cached.columns(visit, "buckets")
-    ranks = dict(zip(buckets["bucket"], buckets["rank"], strict=True))
-    classes, palette = paint(tokens, ranks, visited, visit.numbers["far_mass"])
-    inside = [bucket if bucket >= 0 else None for bucket in tokens["bucket"]]
-    shares = zip(tokens["attention"], inside, strict=True)
-    tips: list[tuple[str, Sequence]] = [
-        ("attention", [None if bucket is None else f"{share:.2%}" for share, bucket in shares]),
-        ("bucket", [None if bucket is None else f"{bucket}" for bucket in inside]),
-        ("router's place", [None if bucket is None else f"{ranks[bucket] + 1}" for bucket in inside]),
-    ]
-    painted.painted(
-        tokens,
-        classes,
-        palette,
-        key="routing_text",
-        identity=f"{visit.id}{visit.created}.{visited}",
-        place=f"routing_text.{len(classes)}",
-        tips=tips,
-        legend="share of the far attention of the marked token; unpainted: less than 0.2% and not visited",
-        hint="Hover to see a token, click to make it the query; a second click or Esc goes back.",
-        locked=visit.numbers["query"]["position"],
-        on_token=lambda: state.choose(st.session_state, query=painted.clicked("routing_text", "token")),
-    )
 
 
 def _buckets(visit: Run, visited: int) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import streamlit as st
 
 from analysis.commands.routing import SPARE, STEPS, Route
-from analysis.runs import Run
 from analysis.runs.brought import TEXTS
 from app import cached, topbar
 from app.routing import curves, indexers, live
@@ -32,12 +31,12 @@ def show(card: dict) -> None:
     )
     usual = min(card["max_positions"], 2048)
     _texts()
-    _form(card["max_positions"], usual)
-    settings, texts = _settings(usual), _chosen_texts()
-    if texts is None:
+    settings, corpus = _form(card["max_positions"], usual), st.session_state["route_corpus"] or ""
+    texts = corpus.split("+") if TEXTS.fullmatch(corpus) else None
+    if not corpus or texts and len(texts) < LEAST:
         widgets.prose(f"Choose at least {LEAST} texts above, upload several, or cut one long text into parts.", "note")
     else:
-        request = Route(**texts, **settings)
+        request = Route(texts=texts, corpus="" if texts else corpus, **settings)
         stored = cached.store().find(request)
         jobs.run_button(
             "Calibrate and test again" if stored else "Calibrate and test",
@@ -50,33 +49,22 @@ def show(card: dict) -> None:
         )
         indexers.growing()
         if stored is not None:
-            _result(stored)
+            widgets.source(stored)
+            indexers.show(stored, "route_own")
+            widgets.prose(stored.numbers["sentence"], "more")
+            widgets.prose(stored.numbers["notes"], "quiet")
+            live.show(stored, "route_own_live", lambda visited: None)
+            curves.table(stored, "route_own", paper=False)
+            for cell in stored.numbers["cells"]:
+                if (name := cell["partition"]) != "raw keys":
+                    curves.table(stored, f"route_{name}", cell, f"Buckets of {PARTITIONS[name]},", paper=False)
+            heads = named(stored.numbers["heads"])
+            st.subheader("Recall of each head", anchor=False, help=cached.glossary("gap closure"))
+            columns = {name: column for name, column in HEAD_COLUMNS.items() if name in heads[0]}
+            identity = f"{stored.id}{stored.created}"
+            plots.listed(columns, heads, "route_found_heads", "Heads", identity, height=300)
     command = Route(corpus="DIR", **settings).command_line()
     repeat.drawer(command, more="With --store, this page shows these buckets, routers and curves from then on.")
-
-
-def _chosen_texts() -> dict | None:
-    """The texts, or the folder, as arguments of `route`; None while too few texts are chosen."""
-    corpus = st.session_state["route_corpus"] or ""
-    if TEXTS.fullmatch(corpus):
-        texts = corpus.split("+")
-        return {"texts": texts, "corpus": ""} if len(texts) >= LEAST else None
-    return {"texts": None, "corpus": corpus} if corpus else None
-
-
-def _settings(usual: int) -> dict:
-    chosen = st.session_state
-    args = {"model": chosen["model"], "length": chosen["route_length"] or usual, "prompts": chosen["route_prompts"]}
-    args |= {"heads": chosen["route_heads"].replace(" ", "").replace("~", ",")}
-    first, *further = _distances() or [chosen["route_distance"]]
-    args |= {"min_distance": first, "sinks": 4 * chosen["route_sinks"]}
-    beside = {"distances": further or None, "recall_of": chosen["route_fit_recall_of"]}
-    beside |= {"optimiser": chosen["route_optimiser"]}
-    args |= {name: value for name, value in beside.items() if value != Route.defaults[name]}
-    kinds = _kinds()
-    if kinds and args["heads"] == "all" and "recall_of" not in args:
-        args |= {"kinds": kinds}
-    return args | {name: chosen[f"route_{name}"] for name in ("buckets", "own", "mlp", "seed")}
 
 
 def _kinds() -> list[str]:
@@ -102,69 +90,65 @@ def _distances() -> list[int]:
     return list(dict.fromkeys(max(1, int(word[:7])) for word in words))
 
 
-def _form(longest: int, usual: int) -> None:
+def _form(longest: int, usual: int) -> dict:
+    """The controls; returns what they ask of `route`."""
+    chosen = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         fields.number("Tokens in a prompt", "route_length", 8, longest, placeholder=f"{usual:,}", width=140)
         fields.number("Prompts, each side", "route_prompts", 1, 4096, width=130)
-        look: dict[str, Any] = {"placeholder": f"{st.session_state['route_distance']:,}", "width": 190}
-        look |= {"help": cached.glossary("far attention"), "on_change": _far}
+        look: dict[str, Any] = {"placeholder": f"{chosen['route_distance']:,}", "width": 190}
+        look |= {"help": cached.glossary("far attention"), "on_change": _typed}
         st.text_input("Minimum distances", key="route_distances", max_chars=80, **look)
         look = {"format_func": RECALL_OF.__getitem__, "width": 230, "help": cached.glossary("recall@l")}
         st.selectbox("Recall is a share of", list(RECALL_OF), key="route_fit_recall_of", **look)
-    length = st.session_state["route_length"] or usual
+    length = chosen["route_length"] or usual
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         look = {"value": None, "placeholder": f"{max(2, length // 32)}", "width": 130}
         st.number_input("Buckets (C)", 2, 1 << 16, key="route_buckets", help=cached.glossary("bucket of keys"), **look)
-        look = {"on_change": _heads, "help": "all, or layer.head with commas between, as in 2.0,4.3"}
+        look = {"on_change": _typed, "help": "all, or layer.head with commas between, as in 2.0,4.3"}
         st.text_input("Heads", key="route_heads", width=190, max_chars=200, **look)
         st.number_input("Seed", 0, 9999, key="route_seed", step=1, width=110, help=cached.glossary("protocol"))
         st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))
         st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))
-        if st.session_state["route_mlp"]:
+        if chosen["route_mlp"]:
             look = {"format_func": OPTIMISERS.__getitem__, "width": 220, "help": cached.glossary("bucket routers")}
             st.selectbox("Trained by", list(OPTIMISERS), key="route_optimiser", **look)
-    st.session_state["route_kinds_pick"] = _kinds()
-    look = {"format_func": lambda kind: ROUTERS[kind].title, "on_change": _ticked, "selection_mode": "multi"}
-    st.pills("Fit indexers", indexers.FITTED, key="route_kinds_pick", help=cached.glossary("indexer"), **look)
+    chosen["route_kinds_pick"] = _kinds()
+    st.pills(
+        "Fit indexers",
+        indexers.FITTED,
+        selection_mode="multi",
+        format_func=lambda kind: ROUTERS[kind].title,
+        key="route_kinds_pick",
+        on_change=lambda: state.choose(
+            chosen, route_indexers="~".join(sorted(chosen["route_kinds_pick"], key=indexers.FITTED.index)) or None
+        ),
+        help=cached.glossary("indexer"),
+    )
     widgets.prose(
         "Sinks are left out as chosen above. The slider is of the first distance. Training the MLP takes most of the "
         f"time: without it the rest is there sooner. Indexers are trained for at most {STEPS} steps and stop when "
         "selection texts gain no more.",
         "quiet",
     )
+    args = {"model": chosen["model"], "length": chosen["route_length"] or usual, "prompts": chosen["route_prompts"]}
+    args |= {"heads": chosen["route_heads"].replace(" ", "").replace("~", ",")}
+    first, *further = _distances() or [chosen["route_distance"]]
+    args |= {"min_distance": first, "sinks": 4 * chosen["route_sinks"]}
+    beside = {"distances": further or None, "recall_of": chosen["route_fit_recall_of"]}
+    beside |= {"optimiser": chosen["route_optimiser"]}
+    args |= {name: value for name, value in beside.items() if value != Route.defaults[name]}
+    kinds = _kinds()
+    if kinds and args["heads"] == "all" and "recall_of" not in args:
+        args |= {"kinds": kinds}
+    return args | {name: chosen[f"route_{name}"] for name in ("buckets", "own", "mlp", "seed")}
 
 
-def _ticked() -> None:
-    """What is ticked is the selection."""
-    picked = [kind for kind in indexers.FITTED if kind in st.session_state["route_kinds_pick"]]
-    state.choose(st.session_state, route_indexers="~".join(picked) or None)
-
-
-def _far() -> None:
-    """What names no distances is the distance of above."""
-    state.choose(st.session_state, route_distances=", ".join(map(str, _distances())) or None)
-
-
-def _heads() -> None:
-    """What names no heads becomes all of them."""
-    typed = st.session_state["route_heads"].replace(" ", "")
-    state.choose(st.session_state, route_heads=typed if re.fullmatch(ROUTE_HEADS, typed) else "all")
-
-
-def _result(run: Run) -> None:
-    widgets.source(run)
-    indexers.show(run, "route_own")
-    widgets.prose(run.numbers["sentence"], "more")
-    widgets.prose(run.numbers["notes"], "quiet")
-    live.show(run, "route_own_live", lambda visited: None)
-    curves.table(run, "route_own", paper=False)
-    for cell in run.numbers["cells"]:
-        if (name := cell["partition"]) != "raw keys":
-            curves.table(run, f"route_{name}", cell, f"Buckets of {PARTITIONS[name]},", paper=False)
-    heads = named(run.numbers["heads"])
-    st.subheader("Recall of each head", anchor=False, help=cached.glossary("gap closure"))
-    columns = {name: column for name, column in HEAD_COLUMNS.items() if name in heads[0]}
-    plots.listed(columns, heads, "route_found_heads", "Heads", f"{run.id}{run.created}", height=300)
+def _typed() -> None:
+    """What names no distances is the distance of above, and what names no heads becomes all of them."""
+    distances, heads = ", ".join(map(str, _distances())), st.session_state["route_heads"].replace(" ", "")
+    heads = heads if re.fullmatch(ROUTE_HEADS, heads) else "all"
+    state.choose(st.session_state, route_distances=distances or None, route_heads=heads)
 
 
 # --- the texts --------------------------------------------------------------------------------------------------------

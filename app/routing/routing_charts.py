@@ -12,13 +12,6 @@ TICKS = (256, 128, 64, 32, 16, 8)
 VISITED = "share of the buckets visited, l / C"
 
 
-def _axis(buckets: int) -> dict:
-    """Shares of the buckets on a log scale, from one bucket to an eighth of them."""
-    ticks = [n for n in TICKS if 0.99 / buckets <= 1 / n <= 1 / 8]
-    ends = [math.log10(0.85 / buckets), math.log10(1.07 / 8)]
-    return {"type": "log", "tickvals": [1 / n for n in ticks], "ticktext": [f"1/{n}" for n in ticks], "range": ends}
-
-
 def closure(rows: Sequence[dict], way: str, buckets: int, visited: float, span: tuple) -> dict:
     """Figure 2b: gap closure of every router, averaged one `way`, against l / C; outside of `span` (low, high) it is
     cut off."""
@@ -30,7 +23,11 @@ def closure(rows: Sequence[dict], way: str, buckets: int, visited: float, span: 
         hover = f"{router.title}<br>%{{customdata:g}} of {buckets:,} buckets<br>closes %{{y:.1%}}"
         visits = columns(points, "l")["l"]
         data.append(curve(router.title, points, "share", way, router.look, hover, interval(way), customdata=visits))
-    axes: dict[str, Any] = {"xaxis": _axis(buckets), "yaxis": {"tickformat": ".0%", "range": list(span)}}
+    # From one bucket to an eighth of them.
+    ticks = [n for n in TICKS if 0.99 / buckets <= 1 / n <= 1 / 8]
+    xaxis: dict[str, Any] = {"type": "log", "range": [math.log10(0.85 / buckets), math.log10(1.07 / 8)]}
+    xaxis |= {"tickvals": [1 / n for n in ticks], "ticktext": [f"1/{n}" for n in ticks]}
+    axes: dict[str, Any] = {"xaxis": xaxis, "yaxis": {"tickformat": ".0%", "range": list(span)}}
     look: dict[str, Any] = {"height": 440, "margin": {"l": 60, "r": 16, "t": 28, "b": 150}} | AT_ONCE
     shapes = [upright(visited / buckets, HERE, "solid")]
     return figure(data, VISITED, "gap closure", shapes=shapes, **axes, **look)

@@ -110,7 +110,16 @@ def _controls(opened: Run | None, card: dict) -> tuple[dict, DeltaGenerator]:
     """(the setting that is looked at, where more of its controls have room)."""
     chosen = st.session_state
     cells = opened.numbers["cells"] if opened else []
-    _distance(cells, card)
+    fits = [distance for distance in DISTANCES if distance <= card["max_positions"] // 4] or [1]
+    distances = sorted({cell["min_distance"] for cell in cells}) or fits
+    if chosen["route_distance"] == state.CONTROLS["route_distance"].default not in distances:
+        state.choose(chosen, route_distance=distances[0])
+    widgets.settled("route_distance", distances, distances[0])
+    if len(distances) > 1:
+        look: dict[str, Any] = {"format_func": "{:,}".format, "help": cached.glossary("far attention")}
+        st.select_slider("At least so many tokens back", distances, key="route_distance", **look)
+    else:
+        chosen["route_distance"] = distances[0]
     if opened is not None:
         on = list(ROUTE_ON)
         st.selectbox("Tested on", on, key="route_on", format_func=ROUTE_ON.__getitem__)
@@ -118,36 +127,19 @@ def _controls(opened: Run | None, card: dict) -> tuple[dict, DeltaGenerator]:
     with more:
         st.toggle(f"Leave out the first {LEFT_OUT} tokens", key="route_sinks", help=cached.glossary("attention sink"))
         cell: dict[str, Any] = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
-        of_stored = opened is not None and chosen["route_on"] == "stored"
-        if not of_stored:
-            look: dict[str, Any] = {"format_func": RECALL_OF.__getitem__, "help": cached.glossary("recall@l")}
+        if opened is None or chosen["route_on"] != "stored":
+            look = {"format_func": RECALL_OF.__getitem__, "help": cached.glossary("recall@l")}
             st.selectbox("Recall is a share of", list(RECALL_OF), key="route_recall_of", **look)
             cell |= {"recall_of": chosen["route_recall_of"]} if chosen["route_recall_of"] != "far" else {}
-        return cell | {"partition": _partition(cells, cell) if of_stored else "raw keys"}, more
-
-
-def _distance(cells: list[dict], card: dict) -> None:
-    fits = [distance for distance in DISTANCES if distance <= card["max_positions"] // 4] or [1]
-    distances = sorted({cell["min_distance"] for cell in cells}) or fits
-    if st.session_state["route_distance"] == state.CONTROLS["route_distance"].default not in distances:
-        state.choose(st.session_state, route_distance=distances[0])
-    widgets.settled("route_distance", distances, distances[0])
-    if len(distances) == 1:
-        st.session_state["route_distance"] = distances[0]
-        return
-    look: dict[str, Any] = {"format_func": "{:,}".format, "help": cached.glossary("far attention")}
-    st.select_slider("At least so many tokens back", distances, key="route_distance", **look)
-
-
-def _partition(cells: list[dict], cell: dict) -> str:
-    """Which keys the buckets are made of; the variants are stored for one distance only."""
-    stored_here = [row["partition"] for row in cells if {name: row[name] for name in cell} == cell]
-    offered = [name for name in PARTITIONS if name in stored_here]
-    state.settle(st.session_state, "route_partition", offered, "raw keys")
-    if len(offered) > 1:
-        look: dict[str, Any] = {"format_func": PARTITIONS.__getitem__, "help": cached.glossary("own partition")}
-        st.selectbox("Buckets of", offered, key="route_partition", **look)
-    return st.session_state["route_partition"]
+            return cell | {"partition": "raw keys"}, more
+        # Which keys the buckets are made of; the variants are stored for one distance only.
+        stored_here = [row["partition"] for row in cells if cell.items() <= row.items()]
+        offered = [name for name in PARTITIONS if name in stored_here]
+        state.settle(chosen, "route_partition", offered, "raw keys")
+        if len(offered) > 1:
+            look = {"format_func": PARTITIONS.__getitem__, "help": cached.glossary("own partition")}
+            st.selectbox("Buckets of", offered, key="route_partition", **look)
+        return cell | {"partition": chosen["route_partition"]}, more
 
 
 def _ask(opened: Run | None, cell: dict) -> Run | None:
