@@ -54,7 +54,7 @@ def show() -> None:
         {
             "reads": lambda: reads.show(measured, live.stop(run), refused),
             "hand": lambda: by_hand.show(run, cells),
-            "cap": lambda: cap.show(refused),
+            "cap": lambda: cap.show(run, refused),
             "calibrate": lambda: calibrate.show(stored),
             "cost": lambda: cost.show(run, refused),
         },

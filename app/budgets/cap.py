@@ -29,8 +29,8 @@ COLUMNS = {
 }
 
 
-def show(refused: str | None) -> None:
-    """The form, the sweep and its judgement."""
+def show(run: Run, refused: str | None) -> None:
+    """The form, the sweep and its judgement. `run`: the policy in use."""
     if refused:
         widgets.prose(refused, "note")
         return
@@ -45,19 +45,19 @@ def show(refused: str | None) -> None:
     recipe = {key: value for key, value in policy.recipe().items() if key != "cap"}
     tried = caps(st.session_state["budget_caps"])
     request = cap_sweep(recipe, tried)
-    run = cached.store().find(request)
+    sweep = cached.store().find(request)
     both = st.session_state["budget_judged"] != "rise"
     # A sweep of an earlier version knows one side.
-    if run is None or both and any("stretches" not in row["select"] for row in run.numbers["sweep"]):
+    if sweep is None or both and any("stretches" not in row["select"] for row in sweep.numbers["sweep"]):
         label = f"Try {len(tried)} caps on this text"
-        again = run.id if run else None
+        again = sweep.id if sweep else None
         less = partial(smaller, tried)
         jobs.run_button(label, request, "budget_sweep_run", instead_of=again, smaller=less, type="primary")
-    if run is not None:
-        _judged(run)
+    if sweep is not None:
+        _judged(sweep, run.numbers["beta"])
 
 
-def _judged(run: Run) -> None:
+def _judged(run: Run, beta: float) -> None:
     (allowed, allowed_bin), by = tolerances(), st.session_state["budget_judged"]
     verdicts = judged(run.numbers["sweep"], allowed, allowed_bin, by)
     widgets.prose(verdicts["sentence"], "more")
@@ -79,7 +79,8 @@ def _judged(run: Run) -> None:
     identity = f"{run.id}.{by}.{allowed}.{allowed_bin}"
     plots.listed(COLUMNS, table, "budget_sweep", "Caps, the chosen one marked", identity, selected=marked, height=300)
     if cap is None:
-        st.button("Try it with twice the keys", key="budget_twice", on_click=_twice)
+        twice = partial(state.choose, st.session_state, budget_way="beta", budget_size=float(f"{2 * beta:.3g}"))
+        st.button("Try it with twice the keys", key="budget_twice", on_click=twice)
     elif cap != st.session_state["budget_cap"]:
         label = f"Put the cap {cap:,} into the policy"
         use = partial(state.choose, st.session_state, budget_cap=cap)
@@ -97,8 +98,3 @@ def smaller(tried: list[int]) -> list[Scope]:
     fewer = tried[: len(tried) // 2]
     controls, share = {"budget_caps": ", ".join(map(str, fewer))}, (1 + len(fewer)) / (1 + len(tried))
     return [Scope(f"{len(fewer)} cap{'s' * (len(fewer) > 1)}", controls, share)] if fewer else []
-
-
-def _twice() -> None:
-    beta = 2 * policy.ask(policy.recipe()).numbers["beta"]
-    state.choose(st.session_state, budget_way="beta", budget_size=float(f"{beta:.3g}"))

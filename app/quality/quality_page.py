@@ -75,7 +75,6 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
             st.selectbox("The most that perplexity may rise", MAY_LOSE, key="quality_lose", **look)
             settings = st.container()
             subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card)
-            subject = replace(subject, where=subject.where + _unchanged(card))
     picker, opens_at = _picker(card, subject)
     choices = picker.chosen()
     with methods:
@@ -88,7 +87,7 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
         found, lead = _curves(subject, choices, picker.usual, percent)
     step = lead.at(percent) if lead else None
     with top:
-        _answer(step, lead, subject)
+        _answer(step, lead, subject, card)
     if lead is not None:
         with settings:
             picker.settings(lead.choice, subject.size)
@@ -176,18 +175,25 @@ def _moved(lead: str, percent: int | None) -> None:
     state.choose(st.session_state, **values)
 
 
-def _answer(step: Step | None, lead: Found | None, subject: Subject) -> None:
+def _answer(step: Step | None, lead: Found | None, subject: Subject, card: dict) -> None:
     """What the method in front loses at the chosen share."""
+    where, others = subject.where, card.get("other_layers") or {}
+    # Of a hybrid, what no method changes.
+    if others:
+        kinds = " and ".join(sorted(set(others.values())))
+        where += f" {len(others)} of {len(others) + card['layers']} layers are {kinds}, which no method changes."
+    if compressing := card.get("compressing"):
+        where += f" In {compressing} of {card['layers']} layers compressed entries are always read beside the tokens."
     if step is None:
         told = f"{lead.choice.title}: {lead.least}" if lead else "No chosen method has a number yet"
-        answer(widgets.plain(told), scope=subject.where)
+        answer(widgets.plain(told), scope=where)
         return
     share = f"{round(100 * step.share) if step.percent is None else step.percent}%"
     cut = f"{VERBS[subject.saves]} {share} with {widgets.plain(step.asked.title)}"
     cut += " instead of the indexer" if subject.instead else ""
     dense = step.row["perplexity"] / (1 + step.change.value)
     hint = f"Perplexity against dense attention, which has {dense:.2f}; in brackets its 95% interval."
-    answer(f"{cut}: {step.change.bracketed}", hint, scope=subject.where)
+    answer(f"{cut}: {step.change.bracketed}", hint, scope=where)
 
 
 def _beside(step: Step, choice: Asked, subject: Subject, card: dict, settled: bool) -> None:
@@ -244,18 +250,6 @@ def _windows(saves: str, tokens: int, card: dict) -> Subject:
     where = f"Perplexity on this text: {read:,} of {tokens:,} tokens"
     where += f" in {counted(read // size, 'window')}." if read > size else "."
     return Subject(saves, about, size, read, where)
-
-
-def _unchanged(card: dict) -> str:
-    """Of a hybrid, what no method changes."""
-    others = card.get("other_layers") or {}
-    kinds = " and ".join(sorted(set(others.values())))
-    said = ""
-    if others:
-        said = f" {len(others)} of {len(others) + card['layers']} layers are {kinds}, which no method changes."
-    if compressing := card.get("compressing"):
-        said += f" In {compressing} of {card['layers']} layers compressed entries are always read beside the tokens."
-    return said
 
 
 def _prompts(saves: str, tokens: int, card: dict) -> Subject:
