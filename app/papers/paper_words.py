@@ -25,19 +25,12 @@ LOOK: dict[str, tuple[str, Any, str]] = {  # state -> icon and colour of its bad
 }
 # Units that stand at their number without a space.
 ATTACHED = ("%", "K", "M", "B", "x")
-# Numbers in a cell of the table: printed ones, and ours, whose names are long.
-PRINTED, OURS = 2, 1
 
 
 def printed(cell: Cell) -> str:
     """A printed number with its unit."""
     value = f"{cell.value:,g}" if isinstance(cell.value, float) else cell.value
     return f"{value}{cell.unit}" if cell.unit in ATTACHED else f"{value} {cell.unit}".strip()
-
-
-def row_printed(cells: list[Cell]) -> str:
-    """The first printed numbers of a row in one line; those in doubt with a mark."""
-    return _first([f"{cell.column} {printed(cell)}{'†' * doubtful(cell)}" for cell in cells], PRINTED)
 
 
 def doubtful(cell: Cell) -> bool:
@@ -78,13 +71,8 @@ def measured(reading: Reading) -> str:
     return words if reading.items is None else f"{words}, {reading.items:,} items"
 
 
-def row_measured(readings: list[Reading]) -> str:
-    """The first number of ours in one line."""
-    words = [f"{reading.number.says} {value(reading.value, reading.number.unit)}" for reading in readings]
-    return _first(words, OURS) or "–"
-
-
-def _first(words: list[str], most: int) -> str:
+def one_line(words: list[str], most: int) -> str:
+    """The first of some numbers in words, and how many more there are."""
     return "; ".join(words[:most] + ([f"{len(words) - most} more"] if len(words) > most else []))
 
 

@@ -97,18 +97,19 @@ def table(rows: States, lookup: Lookup) -> Key:
         if key := painted.picked("papers_rows", listed):
             state.choose(st.session_state, paper_row=of_paper.index(key))
 
-    # The first of what each says: parameters, or the tokens of a timing. Beside the row stands all.
-    sizes = {key: lookup.sizes(beside()[key], rows[key][1]) for key in listed}
-    values = {
-        "table": [key[1] for key in listed],
-        "row": [key[2] for key in listed],
-        "printed": [paper_words.row_printed(printed()[key]) for key in listed],
-        "here": [paper_words.row_measured(rows[key][1]) for key in listed],
-        "on": ["; ".join(dict.fromkeys(size.partition(", ")[0] for size in sizes[key])) for key in listed],
-        "state": [rows[key][0] for key in listed],
-    }
+    shown = []
+    for key in listed:
+        (_, name, row), (row_state, ours) = key, rows[key]
+        # Numbers in doubt have a mark. Of ours one is enough, their names are long.
+        cells = [(cell, "†" if paper_words.doubtful(cell) else "") for cell in printed()[key]]
+        theirs = [f"{cell.column} {paper_words.printed(cell)}{mark}" for cell, mark in cells]
+        measured = [f"{each.number.says} {paper_words.value(each.value, each.number.unit)}" for each in ours]
+        words = {"printed": paper_words.one_line(theirs, 2), "here": paper_words.one_line(measured, 1) or "–"}
+        # The first of what each says: parameters, or the tokens of a timing. Beside the row stands all.
+        sizes = dict.fromkeys(size.partition(", ")[0] for size in lookup.sizes(beside()[key], ours))
+        shown.append({"table": name, "row": row} | words | {"on": "; ".join(sizes), "state": row_state})
     look = {"identity": f"{paper}.{wanted}.{len(listed)}", "selected": listed.index(looked_at), "on_row": picked}
-    plots.listed(COLUMNS, values, "papers_rows", "Printed rows; choose one to look at it", **look)
+    plots.listed(COLUMNS, plots.columns(shown), "papers_rows", "Printed rows; choose one to look at it", **look)
     return looked_at
 
 

@@ -32,7 +32,34 @@ def menu(rows: Sequence[Row]) -> None:
             ids = [row.id for row in rows[:MOST_RUNS]]
             share.bundle(ids, f"Bundle of these {len(ids):,}", "runs_bundle_all")
         st.divider()
-        _disk(rows)
+        # What lies on the disk, what is kept, and what can be cleaned up.
+        used = cached.store().usage()
+        widgets.prose(
+            [
+                f"Disk: {spell_bytes(used.bytes)} of {spell_bytes(used.kept_bytes)}. {run_words.runs(used.runs)}, "
+                f"{used.pinned:,} of them pinned {spell_bytes(used.pinned_bytes)}; {used.texts:,} texts "
+                f"{spell_bytes(used.text_bytes)}.",
+                f"Beyond {used.kept_runs:,} runs or {spell_bytes(used.kept_bytes)} the oldest computed here are "
+                "removed and more from bundles refused; pinned ones stay.",
+            ],
+            "quiet",
+        )
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+            runs = st.number_input("Runs to keep", 1, 100_000, used.kept_runs, key="runs_keep", width=140)
+            size = st.number_input("GB to keep", 0.01, 10_000.0, used.kept_bytes / 1e9, key="runs_keep_gb", width=140)
+            st.button("Keep this much", key="runs_keep_set", on_click=_keep, args=(int(runs), round(size * 1e9)))
+        deletable = [row.id for row in rows if not row.pinned and not row.example]
+        if deletable:
+            look: dict[str, Any] = {"on_click": run_list.delete, "args": (deletable,), "icon": ":material/delete:"}
+            look |= {"help": "What is pinned stays; you can undo it.", "key": "runs_delete_all"}
+            st.button(f"Delete the {run_words.runs(len(deletable))} of this list", **look)
+        if used.deleted:
+            gone = [run.id for run in cached.store().deleted()]
+            deleted = f"{run_words.runs(len(gone))} deleted in the last 7 days, {spell_bytes(used.deleted_bytes)}."
+            widgets.prose(deleted, "quiet")
+            with st.container(horizontal=True, gap="small"):
+                st.button("Bring them back", key="runs_back", on_click=run_list.bring_back, args=(gone,))
+                st.button("Remove for good", key="runs_empty", on_click=_empty, type="tertiary")
 
 
 def _uploaded(name: str) -> None:
@@ -47,37 +74,6 @@ def _uploaded(name: str) -> None:
         state.choose(st.session_state, run=(arrived.new or arrived.known)[0])
     topbar.release(file)
     st.session_state["runs_nonce"] += 1
-
-
-def _disk(rows: Sequence[Row]) -> None:
-    """What lies on the disk, what is kept, and what can be cleaned up."""
-    used = cached.store().usage()
-    widgets.prose(
-        [
-            f"Disk: {spell_bytes(used.bytes)} of {spell_bytes(used.kept_bytes)}. {run_words.runs(used.runs)}, "
-            f"{used.pinned:,} of them pinned {spell_bytes(used.pinned_bytes)}; {used.texts:,} texts "
-            f"{spell_bytes(used.text_bytes)}.",
-            f"Beyond {used.kept_runs:,} runs or {spell_bytes(used.kept_bytes)} the oldest computed here are "
-            "removed and more from bundles refused; pinned ones stay.",
-        ],
-        "quiet",
-    )
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        runs = st.number_input("Runs to keep", 1, 100_000, used.kept_runs, key="runs_keep", width=140)
-        size = st.number_input("GB to keep", 0.01, 10_000.0, used.kept_bytes / 1e9, key="runs_keep_gb", width=140)
-        st.button("Keep this much", key="runs_keep_set", on_click=_keep, args=(int(runs), round(size * 1e9)))
-    deletable = [row.id for row in rows if not row.pinned and not row.example]
-    if deletable:
-        look: dict[str, Any] = {"on_click": run_list.delete, "args": (deletable,), "icon": ":material/delete:"}
-        look |= {"help": "What is pinned stays; you can undo it.", "key": "runs_delete_all"}
-        st.button(f"Delete the {run_words.runs(len(deletable))} of this list", **look)
-    if used.deleted:
-        gone = [run.id for run in cached.store().deleted()]
-        deleted = f"{run_words.runs(len(gone))} deleted in the last 7 days, {spell_bytes(used.deleted_bytes)}."
-        widgets.prose(deleted, "quiet")
-        with st.container(horizontal=True, gap="small"):
-            st.button("Bring them back", key="runs_back", on_click=run_list.bring_back, args=(gone,))
-            st.button("Remove for good", key="runs_empty", on_click=_empty, type="tertiary")
 
 
 def _keep(runs: int, size: int) -> None:

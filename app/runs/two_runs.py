@@ -46,27 +46,23 @@ def show(run: Run) -> None:
         return
     second = cached.store().open(st.session_state["run_other"])
     identity = f"{run.id}.{second.id}"
-    widgets.each(
-        lambda: _tables(run, second),
-        lambda: _configuration(run, second, identity),
-        lambda: _numbers(run, second, identity),
-    )
-
-
-def _configuration(run: Run, second: Run, identity: str) -> None:
-    st.subheader("What differs in how they were made", anchor=False, help=cached.glossary("protocol"))
-    # A setting that is named at its default makes no difference.
-    defaults = {
-        name: {field["name"]: field["default"] for field in about["fields"]}
-        for name, about in cached.catalogue().items()
-    }
-    differences = compare.configuration(run, second, defaults)
-    if not differences:
-        widgets.prose("Nothing: the same request, made with the same versions on the same day.", "quiet")
-        return
-    rows = [(run_words.number(name, run.request), _words(one), _words(other)) for name, one, other in differences]
-    values = dict(zip(ASKED, map(list, zip(*rows, strict=True)), strict=True))
-    plots.listed(ASKED, values, "runs_asked", "Differences in how they were made", identity, height=240)
+    with widgets.guarded():
+        _tables(run, second)
+    with widgets.guarded():
+        st.subheader("What differs in how they were made", anchor=False, help=cached.glossary("protocol"))
+        fields = {name: about["fields"] for name, about in methods.items()}
+        # A setting that is named at its default makes no difference.
+        defaults = {name: {field["name"]: field["default"] for field in of} for name, of in fields.items()}
+        asked = [
+            {"name": run_words.number(name, run.request), "first": _words(one), "second": _words(other)}
+            for name, one, other in compare.configuration(run, second, defaults)
+        ]
+        if asked:
+            plots.listed(ASKED, asked, "runs_asked", "Differences in how they were made", identity, height=240)
+        else:
+            widgets.prose("Nothing: the same request, made with the same versions on the same day.", "quiet")
+    with widgets.guarded():
+        _numbers(run, second, identity)
 
 
 def _words(value: object) -> str:
