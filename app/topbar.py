@@ -4,7 +4,7 @@ A page shows the chips it uses. Every error stays in its own corner, and the cho
 """
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -115,9 +115,7 @@ def _uploaded(name: str) -> None:
     files = [file for file in st.session_state.get(name) or [] if isinstance(file, BytesIO)]
     # An interrupted run calls this again, when the files have been released.
     if files:
-        take([(file.getvalue(), file.name) for file in files])
-        for file in files:
-            release(file)
+        take(files)
 
 
 def release(file: Any) -> None:
@@ -129,12 +127,15 @@ def release(file: Any) -> None:
 
 
 def _pasted(name: str) -> None:
-    take([((st.session_state.get(name) or "").encode("utf-8", "surrogatepass"), "The pasted text")])
+    take(text=st.session_state.get(name) or "")
 
 
-def take(files: list[tuple[bytes, str]]) -> None:
-    """Store texts and use the first; of those that are none, a sentence each says why. Without any, the text in use
-    stays."""
+def take(uploads: Sequence[Any] = (), text: str = "") -> None:
+    """Store uploads and a text that was pasted, and use the first; of those that are none, a sentence each says why.
+    Without any, the text in use stays."""
+    files = [(file.getvalue(), file.name) for file in uploads]
+    if text.strip() or not files:
+        files.append((text.encode("utf-8", "surrogatepass"), "The pasted text"))
     arrived, refused = [], []
     with widgets.attempt("text_trouble"):
         for data, name in files[:MOST]:
@@ -149,6 +150,8 @@ def take(files: list[tuple[bytes, str]]) -> None:
             st.session_state["text_arrived"] = st.session_state.get("page_shown"), arrived
         if refused:
             raise BadText(" ".join(refused))
+    for file in uploads:
+        release(file)
     chips.close("text")
 
 

@@ -138,7 +138,7 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         on_arc=lambda: pair_list.choose_row(keys, painted.clicked(look.key, "arc")),
         on_class=lambda: state.choose(st.session_state, group=painted.clicked(look.key, "class")),
         on_head=lambda: st.session_state.update({OPENED: st.session_state[look.key]["head"]}),
-        on_pasted=lambda: _pasted(look.key),
+        on_pasted=lambda: topbar.take(text=st.session_state[look.key]["pasted"]),
     )
     # A head, a query of it and a key, named as "2.4.1206.977"; with ".why" behind, to *Why*.
     if opened := st.session_state.pop(OPENED, None):
@@ -146,9 +146,10 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         foot.go("map", foot.carried(()) | dict(zip(names, opened.split("."), strict=False)))
     # The field for a text of the reader's own, which takes files too; the screen above hands it what is dropped.
     bring = f"bring_{st.session_state['text_chosen']}"
-    chooser: dict[str, Any] = {"accept_file": "multiple", "max_upload_size": topbar.MOST_MB}
+    bar: dict[str, Any] = {"accept_file": "multiple", "max_upload_size": topbar.MOST_MB}
+    bar["on_submit"] = lambda: topbar.take(st.session_state[bring].files, st.session_state[bring].text)
     with st.container(key="bring"):
-        st.chat_input(BRING, key=bring, on_submit=_brought, args=(bring,), **chooser)
+        st.chat_input(BRING, key=bring, **bar)
 
 
 def measure() -> None:
@@ -183,18 +184,3 @@ def _peaks(tokens: dict, far: int) -> list[int]:
     above = [place for place, value in enumerate(received) if value is not None and value > 1]
     often = [place for place in above if ends[window[place]] - place >= 2 * far]
     return sorted(sorted(often or above, key=lambda place: -(received[place] or 0.0))[:PEAKS])
-
-
-def _pasted(key: str) -> None:
-    if words := st.session_state[key].get("pasted"):
-        topbar.take([(words.encode("utf-8", "surrogatepass"), "The pasted text")])
-
-
-def _brought(key: str) -> None:
-    brought = st.session_state[key]
-    files = [(file.getvalue(), file.name) for file in brought.files]
-    if brought.text.strip():
-        files.append((brought.text.encode("utf-8", "surrogatepass"), "The pasted text"))
-    topbar.take(files)
-    for file in brought.files:
-        topbar.release(file)
