@@ -19,16 +19,14 @@ TABLES = {
 
 def show() -> None:
     """The studies, one under the other."""
-    widgets.each(_predictions, _trained, _printed)
-
-
-def _predictions() -> None:
-    """Every domain, by position and layer by layer."""
-    help = cached.glossary("perplexity against the temperature")
-    st.header("What it does to the predictions", anchor=False, help=help)
-    numbers = studied.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
-    if numbers is not None:
-        studied.drawn(numbers, "temperature_study", help)
+    with widgets.guarded():
+        # Every domain, by position and layer by layer.
+        help = cached.glossary("perplexity against the temperature")
+        st.header("What it does to the predictions", anchor=False, help=help)
+        numbers = studied.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
+        if numbers is not None:
+            studied.drawn(numbers, "temperature_study", help)
+    widgets.each(_trained, _printed)
 
 
 def _trained() -> None:

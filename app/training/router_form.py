@@ -27,7 +27,19 @@ def form() -> None:
             fields.number("Groups (K)", "train_groups", 1, 64, "learned group", width=120)
         fields.number("Steps", "train_steps", 1, 100_000, "optimiser step", width=120)
     if first:
-        _against_collapse()
+        # The ways of section 4 and table 8 as one step each; what they set stands among the settings.
+        fields_of_ways = {name for way in AGAINST_COLLAPSE.values() for name in way}
+        controls = {training_requests.FIELDS[name]: getattr(TrainRouter, name) for name in sorted(fields_of_ways)}
+        ways = {}
+        for title, way in AGAINST_COLLAPSE.items():
+            ways[title] = controls | {training_requests.FIELDS[name]: value for name, value in way.items()}
+        now = {name: st.session_state[name] for name in controls}
+        current = next((title for title, way in ways.items() if way == now), None)
+        st.session_state["train_against"] = current
+        help = cached.glossary("routing collapse")
+        look: dict[str, Any] = {"placeholder": "as the settings say", "help": help}
+        look["on_change"] = lambda: state.choose(st.session_state, **ways.get(st.session_state["train_against"], {}))
+        st.selectbox("Against collapse", list(ways), key="train_against", **look)
     # What a link brings is seen, and what of it had to go.
     if st.session_state[state.LINKED] & FOLDED:
         st.session_state["train_folded"] = True
@@ -91,25 +103,6 @@ def _more(first: bool) -> None:
     look = {"help": cached.glossary("gate"), "format_func": lambda name: name.replace("_", " ")}
     st.selectbox("Reads through", readings, key="train_reading", **look)
     _whole("Seed", "train_seed", 0, 9999, "protocol")
-
-
-def _against_collapse() -> None:
-    """The ways of section 4 and table 8 as one step each; what they set stands among the settings."""
-    fields_of_ways = {name for way in AGAINST_COLLAPSE.values() for name in way}
-    controls = {training_requests.FIELDS[name]: getattr(TrainRouter, name) for name in sorted(fields_of_ways)}
-    ways = {}
-    for title, way in AGAINST_COLLAPSE.items():
-        ways[title] = controls | {training_requests.FIELDS[name]: value for name, value in way.items()}
-    now = {name: st.session_state[name] for name in controls}
-    current = next((title for title, way in ways.items() if way == now), None)
-    st.session_state["train_against"] = current
-
-    def chosen() -> None:
-        state.choose(st.session_state, **ways.get(st.session_state["train_against"], {}))
-
-    help = cached.glossary("routing collapse")
-    look: dict[str, Any] = {"placeholder": "as the settings say", "help": help, "on_change": chosen}
-    st.selectbox("Against collapse", list(ways), key="train_against", **look)
 
 
 def _named() -> None:

@@ -83,7 +83,11 @@ def tab() -> None:
                 type="secondary" if stored else "primary",
             )
         if stored is not None:
-            _use(stored)
+            name, copy = cached.router_name(stored.request), f"finetuned/{Path(stored.numbers['path']).name}"
+            if stored.request["phase"] == 2:
+                st.button(f"Use the model {copy}", key="train_load", on_click=chips.use_model, args=(copy,))
+            elif name != st.session_state["router"]:
+                st.button(f"Use the router {name}", key="train_use", on_click=chips.use_router, args=(name,))
     facts = stored.numbers if stored else facts_of(st.session_state["router"])
     with picture:
         # The training that runs or was stopped, then what is there: the run of the form, or the router in use.
@@ -160,15 +164,6 @@ def _loss(run: Run) -> None:
     kept_group = f"; {stay[-1]:.0%} of the tokens kept their group since the check before" if stay else ""
     ends = f"from {log['loss'][0]:.2f} to {log['loss'][-1]:.2f} nats per token"
     widgets.prose(f"The soft loss went {ends} in {len(log['loss']):,} steps{kept_group}.", "more")
-
-
-def _use(run: Run) -> None:
-    """The way to use what a training made."""
-    name, copy = cached.router_name(run.request), f"finetuned/{Path(run.numbers['path']).name}"
-    if run.request["phase"] == 2:
-        st.button(f"Use the model {copy}", key="train_load", on_click=chips.use_model, args=(copy,))
-    elif name != st.session_state["router"]:
-        st.button(f"Use the router {name}", key="train_use", on_click=chips.use_router, args=(name,))
 
 
 def _router(facts: dict) -> None:

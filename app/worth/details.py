@@ -73,28 +73,24 @@ TIMED = ("bfloat16", "float16", "float32")
 
 def show(run: Run, models: dict[str, str], context: int, batch: int) -> None:
     """All of it, one below the other."""
-    many = "1 sequence" if batch == 1 else f"{batch} sequences"
+    with widgets.guarded():
+        st.subheader(f"Context by context, {'1 sequence' if batch == 1 else f'{batch} sequences'}", anchor=False)
+        rows = rows_of(cached.columns(run, "rows"), batch=batch)
+        rows |= {"kv": [size(count) for count in rows["kv_bytes"]]}
+
+        def on_row() -> None:
+            if wanted := painted.picked("worth_table", rows["context"]):
+                state.choose(st.session_state, context=wanted)
+
+        look: dict[str, Any] = {"selected": rows["context"].index(context), "on_row": on_row, "height": 520}
+        label = "Shares and gains by context; choose one to look at it"
+        plots.listed(COLUMNS, rows, "worth_table", label, f"{run.id}.{batch}", **look)
     widgets.each(
-        lambda: _by_context(run, context, batch, many),
         lambda: _beside(run, models, context, batch),
         lambda: _counted(run, context),
         paper_beside,
         lambda: _again(run, context, batch),
     )
-
-
-def _by_context(run: Run, context: int, batch: int, many: str) -> None:
-    rows = rows_of(cached.columns(run, "rows"), batch=batch)
-    rows |= {"kv": [size(count) for count in rows["kv_bytes"]]}
-
-    def on_row() -> None:
-        if wanted := painted.picked("worth_table", rows["context"]):
-            state.choose(st.session_state, context=wanted)
-
-    st.subheader(f"Context by context, {many}", anchor=False)
-    look: dict[str, Any] = {"selected": rows["context"].index(context), "on_row": on_row, "height": 520}
-    label = "Shares and gains by context; choose one to look at it"
-    plots.listed(COLUMNS, rows, "worth_table", label, f"{run.id}.{batch}", **look)
 
 
 def _beside(run: Run, models: dict[str, str], context: int, batch: int) -> None:
