@@ -16,7 +16,8 @@ from ...statistics import CORE, SINK, HeadReading, head_labels
 from ...statistics.numerics import SAMPLE
 from ...statistics.states import States
 from ..context import Context, protocol, read
-from ..text.one_pass import head_statistics
+from ..text.kept import Readings
+from ..text.one_pass import KIND, one_pass, restored
 from ..text.states import head_window, query_blocks, telling_query
 from ..text.text import keys_table, token_table
 
@@ -198,7 +199,8 @@ def statistics(request: Statistics, *, context: Context) -> HeadStatistics:
     lm = context.model(request.model)
     reading = read(context, lm, request.text, request.long_text)
     options = (request.mass, request.window, request.without_first)
-    measured, numerics = head_statistics(context, lm, reading, *options)
+    tensors = Readings(context, lm, reading.windows).find(KIND, [options])
+    measured, numerics = restored(lm, options, tensors or one_pass(context, lm, reading, options=options))
     heads, chance, exact = measured.table(), measured.chance(), numerics.table()
     heads["label"] = head_labels(heads, chance)
     sinks, sharp = int((heads["first_token_mass"] >= SINK).sum()), heads.loc[heads["entropy"].idxmin()]

@@ -131,8 +131,9 @@ def domains(corpus: str, rows: str | None, context: Context) -> dict[str, tuple[
     """Name -> (training documents, held-out ones) of the domains that `rows` names (default: all).
 
     A folder with the split folders of the mixture (`books`, `python`, `wikitext2`, at least one) has these domains,
-    prepared as for pretraining, and with a file `web.txt` the domain `web` (see `web_texts`); any other folder is one
-    domain named as itself. Errors: BadSetting, BadText.
+    prepared as for pretraining, and with a file `web.txt` the domain `web`: its documents, every tenth held out, lie
+    between blank lines, or where there are none each line is one. Any other folder is one domain named as itself.
+    Errors: BadSetting, BadText for a `web.txt` that is not UTF-8 or has fewer than two different documents.
     """
     folder = Path(corpus)
     available: dict[str, mixture.Domain | None]
@@ -146,30 +147,22 @@ def domains(corpus: str, rows: str | None, context: Context) -> dict[str, tuple[
         context.progress(0.0, f"reading {name}")
         domain = available[name]
         if domain is None:
-            documents[name] = web_texts(folder / WEB_FILE)
+            path = folder / WEB_FILE
+            try:
+                text = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                raise BadText(f"{path} is not UTF-8 (byte {error.start}): convert it.") from None
+            parts = [normalise(part) for part in re.split(r"\n[ \t]*\n\s*", text.strip())]
+            parts = parts if len(parts) > 1 else [line.strip() for line in text.splitlines()]
+            pages = list(dict.fromkeys(part for part in parts if part))
+            if len(pages) < 2:
+                raise BadText(
+                    f"{path} holds fewer than two different documents: separate documents by blank lines, or "
+                    "give each a line of its own."
+                )
+            documents[name] = one_in_ten_held_out(pages)
             continue
         train, valid = (list(mixture.documents(folder, domain, split)) for split in ("train", "valid"))
         held_out = list(dict.fromkeys(valid))
         documents[name] = [text for text in dict.fromkeys(train) if text not in held_out], held_out
     return documents
-
-
-def web_texts(path: Path) -> tuple[list[str], list[str]]:
-    """(for training, held out): the documents of one file of web text, every tenth held out.
-
-    Blank lines separate documents; in a file without blank lines each line is one. Errors: BadText for a file that is
-    not UTF-8 or has fewer than two different documents.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise BadText(f"{path} is not UTF-8 (byte {error.start}): convert it.") from None
-    parts = [normalise(part) for part in re.split(r"\n[ \t]*\n\s*", text.strip())]
-    parts = parts if len(parts) > 1 else [line.strip() for line in text.splitlines()]
-    documents = list(dict.fromkeys(part for part in parts if part))
-    if len(documents) < 2:
-        raise BadText(
-            f"{path} holds fewer than two different documents: separate documents by blank lines, or "
-            "give each a line of its own."
-        )
-    return one_in_ten_held_out(documents)

@@ -20,26 +20,17 @@ SUMS = ("sums", "counts", "distance", "own", "own_queries")
 USUAL = (0.9, 128, False)
 
 
-def head_statistics(
-    context: Context, model: Model, reading: Reading, mass: float, window: int, without_first: bool
-) -> tuple[HeadReading, Numerics]:
-    """The statistics of all heads of a text and how exact their scores are: one pass, the first time."""
-    options = (mass, window, without_first)
+def restored(model: Model, options: tuple[float, int, bool], tensors: Tensors | None) -> tuple[HeadReading, Numerics]:
+    """The statistics of all heads of a text and how exact their scores are, as `one_pass` kept them, or of nothing yet;
+    what is added to them changes nothing kept."""
     numerics = Numerics(model.num_layers, model.layer_numbers)
-    statistics = HeadReading(model.num_layers, model.num_heads, *options, numbers=model.layer_numbers)
-    readings = Readings(context, model, reading.windows)
-    tensors = readings.find(KIND, [options])
-    if tensors is None:
-        tensors = one_pass(context, model, reading, options=options)
-    _restore(statistics, numerics, tensors)
+    about: dict[str, Any] = {"numerics": numerics, "numbers": model.layer_numbers}
+    statistics = HeadReading(model.num_layers, model.num_heads, *options, **about)
+    if tensors is not None:
+        for name in SUMS:
+            setattr(statistics, name, tensors[name].numpy().copy())
+        numerics.found = tensors["numerics"].numpy().copy()
     return statistics, numerics
-
-
-def _restore(statistics: HeadReading, numerics: Numerics, tensors: Tensors) -> None:
-    """Set both to what was kept; what is added to them changes nothing kept."""
-    for name in SUMS:
-        setattr(statistics, name, tensors[name].numpy().copy())
-    numerics.found = tensors["numerics"].numpy().copy()
 
 
 def one_pass(
@@ -58,13 +49,8 @@ def one_pass(
     `enter(start, layer, hidden [T, d])` sees what enters a layer. Queries and keys of the first window stay in memory
     where they fit.
     """
-    numerics = Numerics(model.num_layers, model.layer_numbers)
-    about: dict[str, Any] = {"numerics": numerics, "numbers": model.layer_numbers}
-    statistics = HeadReading(model.num_layers, model.num_heads, *options, **about)
-    windows, skipped = reading.windows, 0
-    if earlier is not None:
-        skipped, kept = earlier
-        _restore(statistics, numerics, kept)
+    windows, (skipped, before) = reading.windows, earlier or (0, None)
+    statistics, numerics = restored(model, options, before)
     share = 1 / (len(windows) - skipped)
     starts = accumulate(map(len, windows[:-1]), initial=0)
     for index, (ids, start) in enumerate(zip(windows, starts, strict=True)):

@@ -4,7 +4,7 @@ import pytest
 
 from analysis.errors import BadSetting, BadText
 from analysis.studies.context import Context
-from analysis.studies.text.held_out import domains, texts_of, web_texts
+from analysis.studies.text.held_out import domains, texts_of
 
 
 def test_a_file_of_web_text_is_a_domain_of_its_own(tmp_path):
@@ -39,13 +39,12 @@ def test_a_folder_of_domains_is_read_in_turns_and_each_is_split_on_its_own(tmp_p
 
 
 def test_without_blank_lines_each_line_is_a_document(tmp_path):
-    file = tmp_path / "web.txt"
+    file, read = tmp_path / "web.txt", (str(tmp_path), None, Context(browser=False))
     file.write_text("one page\nanother page\none page\n")
-    assert web_texts(file) == (["one page"], ["another page"])
-    assert list(domains(str(tmp_path), None, Context(browser=False))) == ["web"]
+    assert domains(*read) == {"web": (["one page"], ["another page"])}
     file.write_text("a single page\n")
     with pytest.raises(BadText, match="fewer than two different documents"):
-        web_texts(file)
+        domains(*read)
     file.write_bytes(b"caf\xe9\nx")
     with pytest.raises(BadText, match="is not UTF-8"):
-        web_texts(file)
+        domains(*read)
