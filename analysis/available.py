@@ -4,7 +4,7 @@ Loads no torch: a page may ask.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -51,7 +51,22 @@ class OnTheHub:
 def on_hand() -> list[OnHand]:
     """The causal language models in models_cache and in the Hugging Face cache that can be loaded, the smallest first.
     What is damaged, downloaded in part or of another kind is left out."""
-    models = {name: model for name in _names() if (model := _on_hand(name)) is not None}
+    models = {}
+    for name in filter(places.HUB_ID.fullmatch, _names()):
+        try:
+            files = places.weight_files(places.locate(name, places.CACHE))
+            folder = files[0].parent
+            index = folder / "model.safetensors.index.json"
+            parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values() if index.is_file() else ()
+            config = read_config((folder / "config.json").read_text(encoding="utf-8", errors="replace"), name)
+            size = sum(path.stat().st_size for path in files)
+            family, parameters, longest = _sizes(config, size)
+            # Every file of weights is there that the index names.
+            whole = all((folder / part).is_file() for part in parts)
+        except (AnalysisError, OSError, LookupError, ValueError, AttributeError, TypeError):
+            continue
+        if whole and not places.why_not(family, known=True):
+            models[name] = OnHand(name, family, parameters, longest, size)
     return sorted(models.values(), key=lambda model: model.parameters)
 
 
@@ -97,27 +112,6 @@ def _names() -> Iterator[str]:
         yield from sorted(repository.repo_id for repository in cached if repository.repo_type == "model")
 
 
-def _on_hand(name: str) -> OnHand | None:
-    """A model of this disk, or None for what cannot be loaded."""
-    if not places.HUB_ID.fullmatch(name):
-        return None
-    try:
-        files = places.weight_files(places.locate(name, places.CACHE))
-        folder = files[0].parent
-        index = folder / "model.safetensors.index.json"
-        # every file of weights is there that the index names
-        if index.is_file() and not all((folder / part).is_file() for part in _parts(index)):
-            return None
-        config = read_config((folder / "config.json").read_text(encoding="utf-8", errors="replace"), name)
-        size = sum(path.stat().st_size for path in files)
-        family, parameters, longest = _sizes(config, size)
-    except (AnalysisError, OSError, LookupError, ValueError, AttributeError, TypeError):
-        return None
-    if places.why_not(family, known=True):
-        return None
-    return OnHand(name, family, parameters, longest, size)
-
-
 def _sizes(config: dict, size: int) -> tuple[str, int, int | None]:
     """(family, parameters, longest context); of a family that is not counted the parameters by the bytes of its files.
     Errors: BadModel."""
@@ -128,7 +122,3 @@ def _sizes(config: dict, size: int) -> tuple[str, int, int | None]:
         bytes_each = BYTES.get(str(text.get("dtype") or text.get("torch_dtype")).removeprefix("torch."), 2)
         return str(config["model_type"]), size // bytes_each, text.get("max_position_embeddings")
     return shape.family, shape.parameters, shape.max_positions
-
-
-def _parts(index: Path) -> Iterable[str]:
-    return json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()

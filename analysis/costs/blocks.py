@@ -25,7 +25,11 @@ def blocks_of(keys: Keys, kinds: tuple[str, ...], width: int, matrices: int) -> 
         return [(block,) if (block := of_kind.get(kind)) else () for kind in kinds]
     if sparse is None:
         assert dense is not None
-        return [_double_wide(keys, dense, layer, len(kinds)) for layer in range(len(kinds))]
+        # The layers of Gemma 4 that share another's keys, the last ones, may be twice as wide.
+        sharing = keys.number("num_kv_shared_layers", high=len(kinds), default=0, low=0)
+        doubled = sharing if keys.true("use_double_wide_mlp") else 0
+        wide = FeedForward(2 * dense.width, dense.matrices)
+        return [(dense,)] * (len(kinds) - doubled) + [(wide,)] * doubled
     if keys.family == "jetmoe":
         # each expert of attention makes a query of every key-value head, and its output
         assert sparse is not None
@@ -53,13 +57,6 @@ def _dense(keys: Keys, width: int, matrices: int) -> FeedForward | None:
         multiple = keys.number("block_multiple_of", default=256)
         inner = -(-(2 * inner // 3) // multiple) * multiple
     return FeedForward(inner, matrices) if inner else None
-
-
-def _double_wide(keys: Keys, dense: FeedForward, layer: int, layers: int) -> tuple[FeedForward, ...]:
-    """The layers of Gemma 4 that share another's keys may be twice as wide."""
-    sharing = layer >= layers - keys.number("num_kv_shared_layers", high=layers, default=0, low=0)
-    wide = sharing and keys.true("use_double_wide_mlp")
-    return (FeedForward(2 * dense.width, dense.matrices) if wide else dense,)
 
 
 def _sparse(keys: Keys, matrices: int) -> FeedForward | None:

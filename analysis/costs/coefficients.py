@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-from .layer import Entries
 from .shape import Shape, state_flops, weight_bytes_read, weights_read
 
 
@@ -21,25 +20,24 @@ def coefficients(shape: Shape, counted: str = "all") -> dict[str, Any]:
     of_expert = {block: block.expert(shape.width) * shape.block_bytes for block in sparse}
     visited = sum(of_expert[block] * block.active * layers for block, layers in sparse.items())
     return {
-        "entries": [_coefficients(shape, entries, many) for entries, many in shape.cached],
+        "entries": [
+            {
+                "layers": many,
+                "every": entries.every,
+                "capacity": entries.capacity,
+                "limit": entries.limit,
+                "chunked": entries.chunked,
+                "selects": entries.selects,
+                "shared": entries.shared,
+                "bytes": entries.numbers * shape.cache_bytes,
+                "pair_flops": 2 * entries.products,
+                "step_flops": 2 * entries.step_products,
+            }
+            for entries, many in shape.cached
+        ],
         "token_flops": 2 * (weights_read(shape, 1, counted) - head) + state_flops(shape),
         "once_flops": 2 * head,
         "state_bytes": shape.state,
         "step_bytes": weight_bytes_read(shape, 1, counted) - visited,
         "experts": [[of_expert[block], block.experts, block.active, layers] for block, layers in sparse.items()],
-    }
-
-
-def _coefficients(shape: Shape, entries: Entries, many: int) -> dict[str, Any]:
-    return {
-        "layers": many,
-        "every": entries.every,
-        "capacity": entries.capacity,
-        "limit": entries.limit,
-        "chunked": entries.chunked,
-        "selects": entries.selects,
-        "shared": entries.shared,
-        "bytes": entries.numbers * shape.cache_bytes,
-        "pair_flops": 2 * entries.products,
-        "step_flops": 2 * entries.step_products,
     }

@@ -96,20 +96,16 @@ def _by_family(keys: Keys, layers: int) -> list[str]:
     if family == "dots3_note_text":
         return [FULL if layer < 2 or layer % 4 == 1 else SLIDING for layer in range(layers)]
     if family.startswith("llama4"):
-        return _llama4(keys, layers)
+        every = keys.number("no_rope_layer_interval", high=1000, default=4)
+        rotary = keys.list("no_rope_layers") or [(layer + 1) % every for layer in range(layers)]
+        if keys.values.get("attention_chunk_size", 8192) is None:
+            return [FULL] * layers
+        return [CHUNKED if turned else FULL for turned in rotary]
     return _windows(keys, layers)
 
 
 def _chosen(full: list, layers: int, other: str) -> list[str]:
     return [FULL if layer in full else other for layer in range(layers)]
-
-
-def _llama4(keys: Keys, layers: int) -> list[str]:
-    every = keys.number("no_rope_layer_interval", high=1000, default=4)
-    rotary = keys.list("no_rope_layers") or [(layer + 1) % every for layer in range(layers)]
-    if keys.values.get("attention_chunk_size", 8192) is None:
-        return [FULL] * layers
-    return [CHUNKED if turned else FULL for turned in rotary]
 
 
 def _windows(keys: Keys, layers: int) -> list[str]:

@@ -75,16 +75,12 @@ def _sizes_of(keys: Keys, place: int, kind: str) -> dict[str, Any]:
         apart.setdefault("num_key_value_heads", 2 * keys.number("num_key_value_heads", high=5_000, default=4))
     if keys.family == "dots3_note_text" and kind == SLIDING and not listed:
         apart = DOTS3 | apart
-    if keys.family == "mistral_large4_text" and not _turns(keys, place):
-        apart |= {"qk_nope_head_dim": _latent_query(keys), "qk_rope_head_dim": 0}
+    if keys.family == "mistral_large4_text":
+        turns, every = keys.list("no_rope_layers"), keys.number("no_rope_layer_interval", high=1000, default=4)
+        # no rotary positions in this layer
+        if not (turns[place] if place < len(turns) else (place + 1) % every):
+            apart |= {"qk_nope_head_dim": _latent_query(keys), "qk_rope_head_dim": 0}
     return apart | (sizes if isinstance(sizes, dict) else {})
-
-
-def _turns(keys: Keys, place: int) -> bool:
-    """Whether a layer of Mistral Large 4 has rotary positions."""
-    listed = keys.list("no_rope_layers")
-    every = keys.number("no_rope_layer_interval", high=1000, default=4)
-    return bool(listed[place]) if place < len(listed) else (place + 1) % every != 0
 
 
 def head_sizes(keys: Keys, width: int, heads: int) -> tuple[int, int, int]:

@@ -20,36 +20,43 @@ def state_layer(keys: Keys, kind: str, width: int, heads: int) -> Layer:
         tokens = keys.number("conv_L_cache", high=10_000, default=3)
         return Layer("convolution", 4 * width * width + width * tokens, state=width * tokens)
     if family.startswith(DELTA):
-        return _delta(keys, width)
+        # Gated delta rule: a matrix of key by value numbers for every head of values.
+        size, out = keys.needed("linear_key_head_dim"), keys.needed("linear_value_head_dim")
+        count, many = keys.needed("linear_num_key_heads"), keys.needed("linear_num_value_heads")
+        read, mixed = 2 * count * size + many * out, keys.number("linear_conv_kernel_dim", high=10_000, default=4)
+        weights = width * (read + many * out + 2 * many) + many * out * width + read * mixed
+        return Layer("linear", weights, state=many * size * out + read * mixed)
     if family == "kimi_linear":
         return _kimi(keys, width)
     if family == "bailing_hybrid":
-        return _bailing(keys, width)
+        # Ling 3: as Kimi's, both gates made in one step.
+        size = keys.number("linear_head_dim", default=None) or keys.needed("head_dim")
+        count = keys.number("linear_num_heads", default=None) or keys.needed("num_attention_heads")
+        tokens = keys.number("linear_conv_kernel_dim", "short_conv_kernel_size", high=10_000, default=4)
+        wide = count * size
+        weights = 6 * width * wide + width * count + 3 * wide * tokens
+        return Layer("linear", weights, state=wide * size + 3 * wide * tokens)
     if family.startswith(MAMBA_2):
         return _mamba_2(keys, width)
     if family.startswith(MAMBA_1):
         return _mamba_1(keys, width)
     if family == "recurrent_gemma":
-        return _gated(keys, width, heads)
+        # A gated linear recurrence, its two gates block by block.
+        inner, tokens = keys.number("lru_width", default=width), keys.number("conv1d_width", high=10_000, default=4)
+        weights = 3 * width * inner + inner * tokens + 2 * inner * inner // heads
+        return Layer("linear", weights, state=inner * (tokens + 1))
     if family.startswith("minimax"):
-        return _lightning(keys, width, heads)
+        # Linear attention with a decay of each head, and an output gate.
+        size = keys.number("head_dim", default=0) or width // heads
+        return Layer("linear", 5 * width * heads * size, state=heads * size * size)
     raise BadModel(
         f"{family[:40]!r} has linear layers of a make that is not known here, so they cannot be counted: choose "
         "another model."
     )
 
 
-def _delta(keys: Keys, width: int) -> Layer:
-    """Gated delta rule: a matrix of key by value numbers for every head of values."""
-    size, out = keys.needed("linear_key_head_dim"), keys.needed("linear_value_head_dim")
-    count, many = keys.needed("linear_num_key_heads"), keys.needed("linear_num_value_heads")
-    read, mixed = 2 * count * size + many * out, keys.number("linear_conv_kernel_dim", high=10_000, default=4)
-    weights = width * (read + many * out + 2 * many) + many * out * width + read * mixed
-    return Layer("linear", weights, state=many * size * out + read * mixed)
-
-
 def _kimi(keys: Keys, width: int) -> Layer:
-    """Kimi's delta attention: the same with a gate for every number of a key, made in two steps."""
+    """Kimi's delta attention: a gated delta rule with a gate for every number of a key, made in two steps."""
     parts = keys.part("linear_attn_config")
     size = parts.number("head_dim", default=None) or keys.needed("linear_head_dim")
     count = parts.number("num_heads", default=None) or keys.needed("linear_num_heads")
@@ -58,21 +65,6 @@ def _kimi(keys: Keys, width: int) -> Layer:
     wide = count * size
     weights = 4 * width * wide + 2 * (width * size + size * wide) + width * count + 3 * wide * mixed
     return Layer("linear", weights, state=wide * size + 3 * wide * mixed)
-
-
-def _bailing(keys: Keys, width: int) -> Layer:
-    """Ling 3: the same, both gates made in one step."""
-    size = keys.number("linear_head_dim", default=None) or keys.needed("head_dim")
-    count = keys.number("linear_num_heads", default=None) or keys.needed("num_attention_heads")
-    tokens = keys.number("linear_conv_kernel_dim", "short_conv_kernel_size", high=10_000, default=4)
-    wide = count * size
-    return Layer("linear", 6 * width * wide + width * count + 3 * wide * tokens, state=wide * size + 3 * wide * tokens)
-
-
-def _lightning(keys: Keys, width: int, heads: int) -> Layer:
-    """MiniMax: linear attention with a decay of each head, and an output gate."""
-    size = keys.number("head_dim", default=0) or width // heads
-    return Layer("linear", 5 * width * heads * size, state=heads * size * size)
 
 
 def _mamba_2(keys: Keys, width: int) -> Layer:
@@ -97,9 +89,3 @@ def _mamba_1(keys: Keys, width: int) -> Layer:
         steps = keys.number("mamba_dt_rank", default=steps)
     weights = 3 * width * inner + inner * (tokens + steps + 2 * state + steps + state)
     return Layer("Mamba", weights, state=inner * (state + tokens))
-
-
-def _gated(keys: Keys, width: int, heads: int) -> Layer:
-    """RecurrentGemma: a gated linear recurrence, its two gates block by block."""
-    inner, tokens = keys.number("lru_width", default=width), keys.number("conv1d_width", high=10_000, default=4)
-    return Layer("linear", 3 * width * inner + inner * tokens + 2 * inner * inner // heads, state=inner * (tokens + 1))

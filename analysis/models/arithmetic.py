@@ -24,14 +24,13 @@ def bfloat16_gain() -> float:
     for kind in (torch.float32, torch.bfloat16):
         left, right = torch.ones(128, 512, dtype=kind), torch.ones(512, 512, dtype=kind)
         # a busy machine interrupts some
-        took[kind] = min(_seconds(left, right) for _ in range(10))
+        times = []
+        for _ in range(10):
+            began = time.perf_counter()
+            torch.mm(left, right)
+            times.append(time.perf_counter() - began)
+        took[kind] = min(times)
     return took[torch.float32] / took[torch.bfloat16]
-
-
-def _seconds(left: torch.Tensor, right: torch.Tensor) -> float:
-    began = time.perf_counter()
-    torch.mm(left, right)
-    return time.perf_counter() - began
 
 
 def quick(device: str | torch.device, kind: torch.dtype | None = None) -> torch.autocast:

@@ -164,7 +164,10 @@ def load_model(
         attention_modules(name)
         check(name.config)
         label = Path(name.config.name_or_path or name.config.model_type).name
-        return _describe(name, tokenizer, label, f"memory-{_hash_parameters(name)}")
+        digest = hashlib.sha256()
+        for place, value in name.named_parameters():
+            digest.update(f"{place}{tuple(value.shape)}{value.detach().double().sum().item()!r}".encode())
+        return _describe(name, tokenizer, label, f"memory-{digest.hexdigest()[:12]}")
     bare, precision, named = how(str(name))
     precision = dtype if dtype != "auto" else precision
     place, device = locate(name, root), _device(device if device != "auto" else named)
@@ -287,10 +290,3 @@ def _describe(lm: PreTrainedModel, tokenizer: Any, name: str, revision: str) -> 
     check_weights(lm.eval(), name)
     longest = getattr(lm.config.get_text_config(), "max_position_embeddings", TRAINED_ON)
     return Model(lm, tokenizer, name, revision, *shape_of(lm), longest)
-
-
-def _hash_parameters(lm: PreTrainedModel) -> str:
-    digest = hashlib.sha256()
-    for name, value in lm.named_parameters():
-        digest.update(f"{name}{tuple(value.shape)}{value.detach().double().sum().item()!r}".encode())
-    return digest.hexdigest()[:12]

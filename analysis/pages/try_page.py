@@ -74,12 +74,11 @@ def _weights(path: Path) -> tuple[bytes, list[tuple[str, int, int]]]:
     entries, numbers = json.loads(raw[8 : 8 + size]), raw[8 + size :]
     entries.pop("__metadata__", None)
     assert all(entry["dtype"] == "BF16" for entry in entries.values()), "the page reads bfloat16"
-    manifest = [(_short(name), *_span(entry["data_offsets"])) for name, entry in entries.items()]
+    manifest = []
+    for name, entry in entries.items():
+        start, stop = entry["data_offsets"]
+        manifest.append((_short(name), start // 2, (stop - start) // 2))
     return numbers[1::2] + numbers[::2], manifest
-
-
-def _span(offsets: list[int]) -> tuple[int, int]:
-    return offsets[0] // 2, (offsets[1] - offsets[0]) // 2
 
 
 def _short(name: str) -> str:

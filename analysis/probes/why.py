@@ -1,5 +1,6 @@
 """Why a head reads a key: its score as a sum over who wrote the query's stream times who wrote the key's."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from ..errors import BadModel, BadSetting
 from ..kernels.scoring import Scoring, softmax
@@ -105,7 +105,13 @@ def why(model: "Model", token_ids: Any, layer: int, head: int, query: int, key: 
     ids = batch(model, token_ids)[0]
     check_room(model, ids)
     place = check_head(model, layer, head)
-    check_pair(ids, query, key)
+    if len(ids) > 1:
+        raise BadSetting(f"One text at a time is looked at, and {len(ids)} were given.")
+    if not 0 <= key <= query < ids.shape[1]:
+        raise BadSetting(
+            f"A query of this text is 0 to {ids.shape[1] - 1:,} and reads keys up to itself, and query {query:,} with "
+            f"key {key:,} was asked for."
+        )
     return explained_by(Stream(model.lm, ids[0], place, [query, key]), layer, head, query, key)
 
 
@@ -122,6 +128,10 @@ def explained_by(stream: Stream, layer: int, head: int, query: int, key: int) ->
             "digits for so large parts, so load it in float32."
         )
     scoring, attention = _attention(stream, head, query, key)
+    prompt, rotation = stream.prompt, None
+    # No rotary positions, or their pairs are not known, as in MLA.
+    with suppress(BadModel):
+        rotation = frequencies(stream.lm, prompt.module, prompt.tables, prompt.query.shape[-1])
     return Why(
         layer=layer,
         head=head,
@@ -134,19 +144,8 @@ def explained_by(stream: Stream, layer: int, head: int, query: int, key: int) ->
         logit=logit,
         capped=float(scoring.capped(torch.tensor(logit, dtype=torch.float64))),
         attention=attention,
-        frequencies=_frequencies(stream),
+        frequencies=rotation,
     )
-
-
-def check_pair(ids: Tensor, query: int, key: int) -> None:
-    """Refuse places that a text [1, T] does not have, or a key after its query. Errors: BadSetting."""
-    if len(ids) > 1:
-        raise BadSetting(f"One text at a time is looked at, and {len(ids)} were given.")
-    if not 0 <= key <= query < ids.shape[1]:
-        raise BadSetting(
-            f"A query of this text is 0 to {ids.shape[1] - 1:,} and reads keys up to itself, and query {query:,} with "
-            f"key {key:,} was asked for."
-        )
 
 
 def _attention(stream: Stream, head: int, query: int, key: int) -> tuple[Scoring, float]:
@@ -165,12 +164,3 @@ def _attention(stream: Stream, head: int, query: int, key: int) -> tuple[Scoring
             seen = mask[:, min(head, mask.shape[1] - 1), query][:, None, None]
     shares = softmax(scores.masked_fill(~seen, float("-inf")), sinks)
     return prompt.scoring, float(shares[0, 0, 0, key])
-
-
-def _frequencies(stream: Stream) -> Frequencies | None:
-    """How the stream's layer rotates; None without rotary positions, and where their pairs are not known, as in MLA."""
-    prompt = stream.prompt
-    try:
-        return frequencies(stream.lm, prompt.module, prompt.tables, prompt.query.shape[-1])
-    except BadModel:
-        return None
