@@ -109,15 +109,6 @@ def resolve(env: Path, arguments: list[str]) -> list[str]:
     return json.loads(report.read_text(encoding="utf-8"))["install"][0]["metadata"].get("requires_dist", [])
 
 
-def announce(cuda: bool, free: float, first: bool) -> None:
-    """Say what an environment costs before it is made; Refusal when `free` GB of disk are too few."""
-    download, disk, minutes = COSTS["cuda" if cuda else "cpu"]
-    if free < disk:
-        raise Refusal(f"The libraries need {disk} GB of disk and {free:.1f} GB are free: make room, then start again.")
-    when = "First start" if first else "A new environment"
-    print(f"{when}: {download} GB to download, {disk} GB on disk, {minutes} minutes at 50 Mbit/s.", flush=True)
-
-
 def create_venv(env: Path) -> None:
     """An empty environment, with a pip new enough to answer a dry run without downloading the packages."""
     # Works also while `.venv` itself is active.
@@ -224,7 +215,14 @@ def build(stamp: dict[str, str], names: tuple[str, ...], pin: str | None) -> Non
     linux = platform.system() == "Linux"
     cuda = stamp["torch"] == "cuda" or (linux and any(os.path.exists(sign) for sign in NVIDIA_DRIVER))
     if pin:
-        announce(cuda, shutil.disk_usage(str(ROOT)).free / 1e9, not read_stamp(VENV))
+        download, disk, minutes = COSTS["cuda" if cuda else "cpu"]
+        free = shutil.disk_usage(str(ROOT)).free / 1e9
+        if free < disk:
+            raise Refusal(
+                f"The libraries need {disk} GB of disk and {free:.1f} GB are free: make room, then start again."
+            )
+        when = "A new environment" if read_stamp(VENV) else "First start"
+        print(f"{when}: {download} GB to download, {disk} GB on disk, {minutes} minutes at 50 Mbit/s.", flush=True)
     VENVS.mkdir(exist_ok=True)
     env = VENVS / f"{stamp['python']}-{time.time_ns()}"
     env.mkdir()
@@ -239,27 +237,19 @@ def build(stamp: dict[str, str], names: tuple[str, ...], pin: str | None) -> Non
             copy_venv(VENV.resolve(), env)
         add(env, names)
         (env / STAMP).write_text(json.dumps(stamp), encoding="utf-8")
-        put_in_place(env)
+        # `.venv` names this environment, at once. A folder, as somebody may have made it by hand, moves.
+        LINK.unlink(missing_ok=True)
+        LINK.symlink_to(env.relative_to(ROOT), target_is_directory=True)
+        if VENV.exists() and not VENV.is_symlink():
+            VENV.rename(VENVS / f"old-{time.time_ns()}")
+        LINK.replace(VENV)
     except BaseException:
         shutil.rmtree(str(env), ignore_errors=True)
         raise
-    compile_kernels(env)
-
-
-def compile_kernels(env: Path) -> None:
-    """Build the programs in C++ now, so that the first text does not wait for them; none without a compiler."""
+    # The programs in C++ now, so that the first text does not wait for them; none without a compiler.
     command = [str(interpreter(env)), "-c", "from analysis.kernels.native import library; library()"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(command, cwd=str(ROOT), capture_output=True, timeout=120)
-
-
-def put_in_place(env: Path) -> None:
-    """Let `.venv` name this environment, at once. A folder, as somebody may have made it by hand, moves."""
-    LINK.unlink(missing_ok=True)
-    LINK.symlink_to(env.relative_to(ROOT), target_is_directory=True)
-    if VENV.exists() and not VENV.is_symlink():
-        VENV.rename(VENVS / f"old-{time.time_ns()}")
-    LINK.replace(VENV)
 
 
 def serves(names: tuple[str, ...]) -> bool:

@@ -38,17 +38,13 @@ class LowRankMoments:
             raise NotFitted("A low-rank indexer needs at least one document with queries.")
         of_keys = Moments()
         of_keys.sum, of_keys.count = (self.of_queries.sum + self.others.sum, self.of_queries.count + self.others.count)
-        whitened = [_whitening(moments) for moments in (self.of_queries, of_keys)]
+        whitened = []
+        for moments in (self.of_queries, of_keys):
+            mean = moments.mean()
+            ridge = RIDGE * mean.diagonal().mean() * torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
+            whitened.append(power(mean + ridge, -0.5))
         middle = whitened[0] @ torch.as_tensor(self.cross) / self.of_queries.count @ whitened[1]
         left, sizes, right = torch.linalg.svd(middle)
         roots = sizes[:rank].sqrt()
         tensors = (left[:, :rank] * roots).mT @ whitened[0], (right[:rank] * roots[:, None]) @ whitened[1]
         return dict(zip(("q.weight", "k.weight"), (x.float() for x in tensors), strict=True))
-
-
-def _whitening(moments: Moments) -> Tensor:
-    """The inverse root of second moments with a ridge."""
-    mean = moments.mean()
-    return power(
-        mean + RIDGE * mean.diagonal().mean() * torch.eye(len(mean), dtype=mean.dtype, device=mean.device), -0.5
-    )

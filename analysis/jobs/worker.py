@@ -133,7 +133,12 @@ class Worker:
 
     def _execute(self, task: Task) -> None:
         self._stack.append(task)
-        _trim_log()
+        # The log, which is this process's standard error, opened for appending, stays bounded.
+        with contextlib.suppress(OSError):
+            if os.fstat(2).st_size > LOG_BYTES:
+                tail = os.pread(2, LOG_BYTES // 4, os.fstat(2).st_size - LOG_BYTES // 4)
+                os.ftruncate(2, 0)
+                os.write(2, tail)
         try:
             self._check(task)
             self._send({"begun": task.id})
@@ -222,15 +227,6 @@ def _untouched() -> Iterator[None]:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
         yield
-
-
-def _trim_log() -> None:
-    """Keeps the log bounded: it is this process's standard error, opened for appending."""
-    with contextlib.suppress(OSError):
-        if os.fstat(2).st_size > LOG_BYTES:
-            tail = os.pread(2, LOG_BYTES // 4, os.fstat(2).st_size - LOG_BYTES // 4)
-            os.ftruncate(2, 0)
-            os.write(2, tail)
 
 
 def _take_streams() -> tuple[IO[bytes], Send]:

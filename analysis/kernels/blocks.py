@@ -11,6 +11,7 @@ bool [B, H, n, n], n = ceil(T / block); the rules that make maps stand in their 
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -180,7 +181,9 @@ def map_by_rows(q: Tensor, k: Tensor, block: int, scoring: Scoring, judge: Calla
     queries = (q * scoring.factor).unflatten(1, (-1, sharing)).flatten(0, 1)
     keys = k.flatten(0, 1).transpose(1, 2)  # [B G, D, T]; the queries [B G, H / G, T, D]
     count, judged = -(-length // block), []
-    for start, stop in _row_spans(length, block):
+    # Whole blocks, several where they are small, then what remains.
+    complete, step = length // block * block, max(1, BLOCK // block) * block
+    for start, stop in pairwise(sorted({*range(0, complete, step), complete, length})):
         rows, size = queries[:, :, start:stop], stop - start
         future = torch.ones(size, size, dtype=torch.bool, device=q.device).triu(1)
         heads = max(1, (AT_ONCE if accelerated(q) else BYTES) // (sharing * size * stop * q.element_size()))
@@ -192,13 +195,6 @@ def map_by_rows(q: Tensor, k: Tensor, block: int, scoring: Scoring, judge: Calla
         blocks = torch.cat(parts).unflatten(0, (len(q), -1)).flatten(1, 2)  # [B, H, R, blocks so far]
         judged.append(F.pad(blocks, (0, count - blocks.shape[-1])))
     return torch.cat(judged, 2)
-
-
-def _row_spans(length: int, block: int) -> list[tuple[int, int]]:
-    """(start, stop) of rows that are judged at once: whole blocks, several where they are small, then what remains."""
-    complete, step = length // block * block, max(1, BLOCK // block) * block
-    spans = [(start, min(start + step, complete)) for start in range(0, complete, step)]
-    return spans + ([(complete, length)] if complete < length else [])
 
 
 def in_blocks(x: Tensor, block: int, beyond: float = 0.0) -> Tensor:

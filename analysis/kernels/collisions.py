@@ -21,7 +21,12 @@ def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
     if accelerated(x):
         # products, their signs as bools and as numbers
         size = max(1, AT_ONCE // (tables * bits * (x.element_size() + 5)))
-        return torch.cat([_signs(part, planes) for part in rows.split(size)]).view(*x.shape[:-1], tables)
+        parts = []
+        for part in rows.split(size):
+            signs = (part @ planes.flatten(1) > 0).float().unflatten(-1, (tables, bits))
+            # sums of powers of two below 2^15, which float32 holds exactly
+            parts.append((signs @ 2.0 ** torch.arange(bits, device=rows.device)).short())
+        return torch.cat(parts).view(*x.shape[:-1], tables)
     directions = planes.transpose(1, 2).flatten(1)  # [D, K L]
     codes = torch.empty(len(rows), tables, dtype=torch.int16)
 
@@ -32,14 +37,6 @@ def hash_codes(x: Tensor, planes: Tensor) -> Tensor:
     size = max(1, TOGETHER // (tables * bits))
     each(one, zip(rows.split(size), codes.split(size), strict=True))
     return codes.view(*x.shape[:-1], tables)
-
-
-def _signs(rows: Tensor, planes: Tensor) -> Tensor:
-    """`hash_codes` of rows [n, D] by torch."""
-    tables, bits = planes.shape[1:]
-    signs = (rows @ planes.flatten(1) > 0).float().unflatten(-1, (tables, bits))
-    # sums of powers of two below 2^15, which float32 holds exactly
-    return (signs @ 2.0 ** torch.arange(bits, device=rows.device)).short()
 
 
 def collide(queries: Tensor, keys: Tensor, enough: int) -> Tensor:

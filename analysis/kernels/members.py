@@ -45,7 +45,14 @@ def causal_pairs(batch: int, length: int) -> int:
 
 def kept_pairs(members: Tensor, window: int) -> int:
     """Pairs that share a group or lie in the window, counted exactly; members bool [B, T, K]."""
-    return sum(_sharing(sets) + _near_strangers(sets, window) for sets in bit_sets(members))
+    pairs = 0
+    for sets in bit_sets(members):
+        # Strangers in the window; a token without groups is one to itself.
+        strangers = (sets == 0).sum()
+        for distance in range(1, min(window, len(sets))):
+            strangers = strangers + ((sets[distance:] & sets[:-distance]) == 0).sum()
+        pairs += _sharing(sets) + int(strangers)
+    return pairs
 
 
 def _sharing(sets: Tensor) -> int:
@@ -59,11 +66,3 @@ def _sharing(sets: Tensor) -> int:
     # a token shares its groups with itself
     alone = float(sizes[types != 0].sum())
     return round((total + alone) / 2)
-
-
-def _near_strangers(sets: Tensor, window: int) -> int:
-    """Pairs in the window that share no group; a token without groups is a stranger to itself."""
-    strangers = (sets == 0).sum()
-    for distance in range(1, min(window, len(sets))):
-        strangers = strangers + ((sets[distance:] & sets[:-distance]) == 0).sum()
-    return int(strangers)

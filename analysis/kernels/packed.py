@@ -123,25 +123,21 @@ def _memberships(call: Call, q: Tensor, k: Tensor, v: Tensor, members: Tensor, s
 def _added(out: Tensor, lse: Tensor, far: _Far) -> tuple[Tensor, Tensor]:
     """All memberships merged into out [B T, H, D] and lse [H, B T], which are overwritten."""
     if accelerated(out) and far.rounds > 1:
-        return _added_to_all(out, lse, far)
+        # Without asking how many tokens have a second membership: one more, which weighs nothing, is that of all who
+        # have none. A token in no group at all that read nothing either comes back NaN.
+        nothing = len(far.tokens)
+        slots = far.tokens.new_full((len(out), far.rounds), nothing)
+        slots[far.tokens, far.turn] = torch.arange(nothing, device=out.device)
+        far_out, far_lse = F.pad(far.out, (0, 0, 0, 0, 0, 1)), F.pad(far.lse, (0, 1), value=float("-inf"))
+        for slot in slots.unbind(1):
+            out, total = merge(out, lse.T, far_out.index_select(0, slot), far_lse.index_select(1, slot).T)
+            lse = total.T
+        return out, lse
     for index in range(far.rounds):
         chosen = slice(None) if far.rounds == 1 else (far.turn == index).nonzero()[:, 0]
         rows = far.tokens[chosen]
         out[rows], total = merge(out[rows], lse[:, rows].T, far.out[chosen], far.lse[:, chosen].T)
         lse[:, rows] = total.T
-    return out, lse
-
-
-def _added_to_all(out: Tensor, lse: Tensor, far: _Far) -> tuple[Tensor, Tensor]:
-    """The same of several groups a token without asking how many tokens have a second one: one more membership, which
-    weighs nothing, is that of all who have none. A token in no group at all that read nothing either comes back NaN."""
-    nothing = len(far.tokens)
-    slots = far.tokens.new_full((len(out), far.rounds), nothing)
-    slots[far.tokens, far.turn] = torch.arange(nothing, device=out.device)
-    far_out, far_lse = F.pad(far.out, (0, 0, 0, 0, 0, 1)), F.pad(far.lse, (0, 1), value=float("-inf"))
-    for slot in slots.unbind(1):
-        out, total = merge(out, lse.T, far_out.index_select(0, slot), far_lse.index_select(1, slot).T)
-        lse = total.T
     return out, lse
 
 
@@ -197,16 +193,13 @@ def _without_shared(
     dimensions = q.shape[-1]
     if extra is not None:
         push = extra * (PUSH / scale**0.5)
-        q, k, v = (_widened(x, sign) for x, sign in ((q, push), (k, -push), (v, push * 0)))
+        # behind every head's dimensions, padded to a multiple of 8
+        signs = (q, push), (k, -push), (v, push * 0)
+        wide = (torch.cat([x, sign[:, None].expand(-1, x.shape[1], -1)], -1) for x, sign in signs)
+        q, k, v = (F.pad(x, (0, -x.shape[-1] % 8)) for x in wide)
     starts = F.pad(sizes.cumsum(0), (1, 0)).int()
     out, lse = call(q, k, v, starts, longest, scale, window)
     return out[..., :dimensions], lse.float().masked_fill(lse < -(PUSH**2) / 2, float("-inf"))
-
-
-def _widened(x: Tensor, extra: Tensor) -> Tensor:
-    """x [N, heads, D] with extra [N, E] behind every head's dimensions, padded to a multiple of 8."""
-    wide = torch.cat([x, extra[:, None].expand(-1, x.shape[1], -1)], -1)
-    return F.pad(wide, (0, -wide.shape[-1] % 8))
 
 
 # Three packed calls, causal inside each text and over the last `window` keys where that is given: q [N, H, D], k and v

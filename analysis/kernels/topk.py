@@ -37,7 +37,11 @@ def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
     """
     total = scores.shape[-1]
     if isinstance(counts, list) and accelerated(scores):
-        return _smallest_by_head(scores, counts)
+        # the host knows the counts: an accelerator is told nothing
+        best = scores.topk(max((count for count in counts if count < total), default=1), sorted=True).values
+        every = torch.full_like(best[:, 0, :, 0], -math.inf)
+        heads = [best[:, head, :, count - 1] if count < total else every for head, count in enumerate(counts)]
+        return torch.stack(heads, 1)[..., None]
     counts = torch.as_tensor(counts)
     if counts.dim() == 3:
         counts = counts.expand(scores.shape[:3]).clamp(1, total)
@@ -53,15 +57,6 @@ def smallest_kept(scores: Tensor, counts: Tensor | list[int]) -> Tensor:
 
     each(one, (counts < total).nonzero()[:, 0].tolist())
     return smallest
-
-
-def _smallest_by_head(scores: Tensor, counts: list[int]) -> Tensor:
-    """`smallest_kept` of one count for each head, which the host knows: an accelerator is told nothing."""
-    total = scores.shape[-1]
-    best = scores.topk(max((count for count in counts if count < total), default=1), sorted=True).values
-    every = torch.full_like(best[:, 0, :, 0], -math.inf)
-    heads = [best[:, head, :, count - 1] if count < total else every for head, count in enumerate(counts)]
-    return torch.stack(heads, 1)[..., None]
 
 
 @torch.no_grad()
@@ -116,8 +111,13 @@ def _by_rows(
         out[b, heads_of_group, start:stop] = row_out.view(shared, stop - start, size)
         read_counts[b, heads_of_group, start:stop] = read.view(shared, stop - start)
 
-    rows = _stretches(length, past, shared)
-    places = [(b, g, *stretch) for b in range(batch) for g in range(kv_heads) for stretch in rows]
+    # blocks of queries whose scores stay in the cache
+    spans, start = [], 0
+    while start < length:
+        rows = max(1, min(BLOCK_ROWS, BLOCK_VALUES // (past + start + 1)) // shared)
+        spans.append((start, min(start + rows, length)))
+        start += rows
+    places = [(b, g, *span) for b in range(batch) for g in range(kv_heads) for span in spans]
     each(block, places[::-1])  # the longest rows first
     return out, read_counts
 
@@ -136,16 +136,6 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, counts: Tensor, scale: float, si
         _attend(scores[cell], lengths, wanted[cell], beside[cell[1]], head_values, out[cell], read_counts[cell])
     shape = batch, heads, 1
     return torch.from_numpy(out).view(*shape, size).to(q.dtype), torch.from_numpy(read_counts).view(shape)
-
-
-def _stretches(length: int, past: int, shared: int) -> list[tuple[int, int]]:
-    """(start, stop) of blocks of queries whose scores stay in the cache."""
-    spans, start = [], 0
-    while start < length:
-        rows = max(1, min(BLOCK_ROWS, BLOCK_VALUES // (past + start + 1)) // shared)
-        spans.append((start, min(start + rows, length)))
-        start += rows
-    return spans
 
 
 def _by_torch(

@@ -84,7 +84,10 @@ class CSA(Method):
         numbers: Any = policy
         shape: tuple[int, int] | None = None
         if isinstance(policy, dict):
-            _check_kind(policy)
+            if (version := policy.get("format", POLICY_FORMAT)) != POLICY_FORMAT:
+                raise BadSetting(f"The policy has format {str(version)[:20]}, and format {POLICY_FORMAT} is read here.")
+            if (method := policy.get("method", "csa")) != "csa":
+                raise BadSetting(f"The file is a setting of {str(method)[:20]}, and budgets of csa are read here.")
             numbers, layers, heads = (policy.get(name) for name in ("policy", "layers", "heads"))
             if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in (layers, heads)):
                 raise BadSetting("The policy does not say for how many layers and heads it is: add both numbers.")
@@ -214,14 +217,6 @@ class CSA(Method):
         counts = self.counts(block.layer)
         scores = block.scores.detach()
         return self.held_[block.layer].follow(scores, block.visible, first, int(block.columns[0]), counts)
-
-
-def _check_kind(policy: dict) -> None:
-    """Refuse a policy.json of another version or of another method."""
-    if (version := policy.get("format", POLICY_FORMAT)) != POLICY_FORMAT:
-        raise BadSetting(f"The policy has format {str(version)[:20]}, and format {POLICY_FORMAT} is read here.")
-    if (method := policy.get("method", "csa")) != "csa":
-        raise BadSetting(f"The file is a setting of {str(method)[:20]}, and budgets of csa are read here.")
 
 
 def _whole(value: object) -> int:

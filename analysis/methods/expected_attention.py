@@ -76,19 +76,16 @@ def expected_scores(
     variance = ((repeated @ covariance) * repeated).sum(-1) * scoring.factor**2
     if places is None:
         places = torch.arange(keys.shape[2], device=keys.device).expand(keys.shape[:3])
-    logits = _log_mean_exp(scores, variance, scoring).masked_fill(places.repeat_interleave(group, 1) < 0, -torch.inf)
-    weights = torch.softmax(logits, -1)
+    # The logarithm of the mean exponential of normal scores is a formula, but for scores under a soft cap.
+    if scoring.softcap is None:
+        logits = scores + variance / 2
+    else:
+        nodes, shares = (scores.new_tensor(x) for x in np.polynomial.hermite_e.hermegauss(NODES))
+        drawn = scores[..., None] + variance.clamp(min=0).sqrt()[..., None] * nodes  # [..., NODES]
+        logits = (scoring.capped(drawn) + (shares / shares.sum()).log()).logsumexp(-1)
+    weights = torch.softmax(logits.masked_fill(places.repeat_interleave(group, 1) < 0, -torch.inf), -1)
     expected = weights.unflatten(1, (-1, group)).mean(2) * at_least_float32(values).norm(dim=-1)  # [B, G, L]
     return expected.masked_fill((places >= 0) & (places < sinks), torch.inf)
-
-
-def _log_mean_exp(scores: Tensor, variance: Tensor, scoring: Scoring) -> Tensor:
-    """The logarithm of the mean exponential of normal scores [...]: a formula, but for scores under a soft cap."""
-    if scoring.softcap is None:
-        return scores + variance / 2
-    nodes, shares = (scores.new_tensor(x) for x in np.polynomial.hermite_e.hermegauss(NODES))
-    drawn = scores[..., None] + variance.clamp(min=0).sqrt()[..., None] * nodes  # [..., NODES]
-    return (scoring.capped(drawn) + (shares / shares.sum()).log()).logsumexp(-1)
 
 
 def mean_rotation(tables: tuple[Tensor, Tensor] | None, reach: int) -> tuple[Tensor, Tensor] | None:

@@ -192,7 +192,8 @@ class LearnedIndexer(Method):
         base, tokens = begins + cut - ahead, len(of_keys)
         inner = rows - base
         # A block whose beginning a sliding window has passed is no block any more.
-        within = in_units(free, indexer.unit) & visible[:, :: indexer.unit]
+        units = F.pad(free, (0, -free.shape[1] % indexer.unit)).unflatten(1, (-1, indexer.unit))
+        within = units.any(-1) & visible[:, :: indexer.unit]
         features = self._features(of_queries)._replace(keys=self._features(of_keys).keys)
         best = self._best(layer, features, rows, base, within)
         # One column before the first is of those that there are too few of.
@@ -226,8 +227,3 @@ class LearnedIndexer(Method):
         scores = indexer.scores(features, indexer.tables(rows), tables, inner).float()  # [S, n, U]
         scores = scores.masked_fill(~(within & ~indexer.unseen(inner, tokens)), -torch.inf)
         return best_units(scores, max(1, self.keys // indexer.unit))
-
-
-def in_units(free: Tensor, unit: int) -> Tensor:
-    """bool [n, U]: whether a unit of bool [n, T] has any."""
-    return F.pad(free, (0, -free.shape[1] % unit)).unflatten(1, (-1, unit)).any(-1)

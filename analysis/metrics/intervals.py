@@ -82,8 +82,13 @@ def ratio_interval(
     mean, error = float(above.sum() / below.sum()), float(_error(above, below))
     if units < max(2, fewest):
         return Interval(mean, None, None, units)
-    even = bool((below == below[0]).all())
-    if even and not _skewed(above):
+    even, skewed = bool((below == below[0]).all()), False
+    if even and units >= BLOCKS and np.ptp(above) > 1e-12 * np.abs(above).max():
+        # Half a second to load, which few readings need.
+        from scipy import stats
+
+        skewed = bool(stats.skewtest(above).pvalue < SKEWED)
+    if even and not skewed:
         half = float(special.stdtrit(units - 1, (1 + level) / 2)) * error
         return Interval(mean, mean - half, mean + half, units, "t")
     quantiles = _studentised(above, below, level, seed)
@@ -212,15 +217,6 @@ def _error(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     ratio = above.sum(-1, keepdims=True) / below.sum(-1, keepdims=True)
     residual = above - ratio * below
     return np.sqrt((residual**2).sum(-1) / (units - 1) / units) / np.abs(below.mean(-1))
-
-
-def _skewed(values: np.ndarray) -> bool:
-    if len(values) < BLOCKS or np.ptp(values) <= 1e-12 * np.abs(values).max():
-        return False
-    # Half a second to load, which few readings need.
-    from scipy import stats
-
-    return bool(stats.skewtest(values).pvalue < SKEWED)
 
 
 def _studentised(above: np.ndarray, below: np.ndarray, level: float, seed: int) -> tuple[float, float] | None:

@@ -2,7 +2,7 @@
 
 from ..seam.entries import compresses
 from ..seam.gates import gate_projection
-from ..seam.layers import attention_modules
+from ..seam.layers import attention_modules, has_sinks
 from .loading import Model
 
 
@@ -13,9 +13,12 @@ def own_reading(model: Model) -> list[str]:
     if model.lm.config.get_text_config() is not model.lm.config:
         sentences.append("This model reads more than text: its text model alone is looked at.")
     if selects_tokens(model):
+        names = ("index_topk_blocks", "index_block_size", "index_topk")
+        blocks, size, keys = (getattr(model.lm.config.get_text_config(), name, None) for name in names)
+        chosen = f"{blocks:,} blocks of {size:,}" if blocks and size else f"{keys:,}" if keys else "some"
         sentences.append(
-            f"This model reads {_selected(model)} by its own indexer: statistics are of those keys and methods choose "
-            "among them. Selected mass: how much of dense attention of the same weights falls on them."
+            f"This model reads {chosen} keys of each query by its own indexer: statistics are of those keys and "
+            "methods choose among them. Selected mass: how much of dense attention of the same weights falls on them."
         )
     if layers := compressing(model):
         sentences.append(
@@ -23,7 +26,7 @@ def own_reading(model: Model) -> list[str]:
             "several tokens and none itself (entry mass): all other shares are among tokens. Methods choose among "
             "tokens alone, so the entries that the model lets be read always are."
         )
-    if any(name.endswith(".sinks") for name, _ in model.lm.named_parameters()):
+    if has_sinks(model.lm):
         sentences.append(
             "Each head has a learned sink, which takes a part of every softmax (sink mass) and is no token: all other "
             "shares are among tokens."
@@ -56,12 +59,3 @@ def selects_tokens(model: Model) -> bool:
 def compressing(model: Model) -> int:
     """How many layers read compressed entries behind their tokens."""
     return sum(map(compresses, attention_modules(model.lm)))
-
-
-def _selected(model: Model) -> str:
-    config = model.lm.config.get_text_config()
-    blocks, size = (getattr(config, name, None) for name in ("index_topk_blocks", "index_block_size"))
-    if blocks and size:
-        return f"{blocks:,} blocks of {size:,} keys of each query"
-    keys = getattr(config, "index_topk", None)
-    return f"{keys:,} keys of each query" if keys else "some keys of each query"

@@ -8,7 +8,6 @@ backward pass for all heads (attribution patching, Nanda 2023).
 """
 
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,7 +158,8 @@ class Passes:
         skipped = self.layers[: method.first_layer]
         try:
             for layer, out in zip(skipped, self.outs, strict=False):
-                layer.forward = partial(_given, out)
+                # what it gave before, whatever it is given now; a copy, for a later layer may add to it in place
+                layer.forward = lambda *args, before=out, **kwargs: _copied(before)
             with apply(lm, method):
                 predicted = next_tokens(lm, self.ids.to(lm.device))
         finally:
@@ -175,11 +175,6 @@ class Passes:
 def _placed(model: "Model", heads: Heads) -> Heads:
     """Heads with the places of their layers among those of softmax attention."""
     return [(model.layer_numbers.index(layer), head) for layer, head in heads]
-
-
-def _given(out: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a layer gave before, whatever it is given now; its own, for a later layer may add to it in place."""
-    return _copied(out)
 
 
 def _copied(out: Any) -> Any:

@@ -27,16 +27,13 @@ class Chance(Router):
         heads = queries.shape[:-2].numel()
         head, bucket = (torch.arange(count, device=text.positions.device) for count in (heads, self.buckets))
         number = ((self.seed * heads + head[:, None, None]) << 40) + (text.positions[:, None] << 20) + bucket
-        return _mixed(number).reshape(shape).to(queries.device)
-
-
-def _mixed(number: Tensor) -> Tensor:
-    """Evenly spread numbers in [0, 1) from counters int64 (splitmix64)."""
-    number = number * _ODD[0]
-    number = (number ^ ((number >> 30) & ((1 << 34) - 1))) * _ODD[1]
-    number = (number ^ ((number >> 27) & ((1 << 37) - 1))) * _ODD[2]
-    number = number ^ ((number >> 31) & ((1 << 33) - 1))
-    return ((number >> 11) & ((1 << 53) - 1)).double().mul(2.0**-53).float()
+        # splitmix64 makes evenly spread numbers in [0, 1) of counters
+        number = number * _ODD[0]
+        number = (number ^ ((number >> 30) & ((1 << 34) - 1))) * _ODD[1]
+        number = (number ^ ((number >> 27) & ((1 << 37) - 1))) * _ODD[2]
+        number = number ^ ((number >> 31) & ((1 << 33) - 1))
+        chances = ((number >> 11) & ((1 << 53) - 1)).double().mul(2.0**-53).float()
+        return chances.reshape(shape).to(queries.device)
 
 
 class Recency(Router):

@@ -50,19 +50,7 @@ def frequencies(lm: nn.Module, module: nn.Module, tables: tuple[Tensor, Tensor] 
     rest = torch.tensor(sorted(set(range(size)) - set(real.tolist()) - set(imaginary.tolist())), dtype=torch.long)
     angle = torch.atan2(sin, cos)[0][:, column]  # [T, pairs]
     steps = torch.remainder(angle.diff(dim=0) + torch.pi, 2 * torch.pi) - torch.pi
-    rates = _explaining(lm, steps)
-    still = rest.view(2, -1)
-    return Frequencies(
-        torch.cat([real, still[0]]),
-        torch.cat([imaginary, still[1]]),
-        torch.cat([rates, rates.new_zeros(still.shape[1])]),
-        float((cos[0, 0, column[0]].square() + sin[0, 0, column[0]].square()).sqrt()),
-    )
-
-
-def _explaining(lm: nn.Module, steps: Tensor) -> Tensor:
-    """Of the model's inverse frequencies those that make these steps [T - 1, pairs], float64. A model may have several,
-    such as one set for each kind of layer. Errors: BadModel."""
+    # A model may have several sets, such as one for each kind of layer: those count that make these steps.
     named = [x for name, x in lm.named_buffers() if name.endswith("inv_freq") and "original" not in name]
     fitting = [x.detach().cpu().double() for x in named if x.numel() == steps.shape[1]]
     errors = [float((steps.mean(0) - rates).abs().max()) if len(steps) else 0.0 for rates in fitting]
@@ -71,4 +59,11 @@ def _explaining(lm: nn.Module, steps: Tensor) -> Tensor:
             "The frequencies of this model's rotary positions do not explain how its queries turn, so nothing can be "
             "said of later positions: choose another method."
         )
-    return fitting[errors.index(min(errors))]
+    rates = fitting[errors.index(min(errors))]
+    still = rest.view(2, -1)
+    return Frequencies(
+        torch.cat([real, still[0]]),
+        torch.cat([imaginary, still[1]]),
+        torch.cat([rates, rates.new_zeros(still.shape[1])]),
+        float((cos[0, 0, column[0]].square() + sin[0, 0, column[0]].square()).sqrt()),
+    )

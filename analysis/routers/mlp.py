@@ -107,10 +107,16 @@ def _train(
             step += 1
             rate = RATES[optimiser] * (1 + math.cos(math.pi * step / steps)) / 2
             gradients = _gradients(weights, x[:, batch], y[:, batch], squared)
-            if optimiser == "sgd":
-                _descend(weights, gradients, rate)
-            else:
-                _adam(weights, moments, gradients, rate, step)
+            for name, gradient in gradients.items():
+                if optimiser == "sgd":
+                    weights[name].sub_(gradient, alpha=rate)
+                    continue
+                first, second = moments[name]
+                first.lerp_(gradient, 0.1)
+                second.lerp_(gradient.square(), 0.001)
+                # Adam (Kingma & Ba, 2015, algorithm 1), betas of 0.9 and 0.999, both corrected for their start at 0.
+                size = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
+                weights[name].addcdiv_(first, size, value=-rate / (1 - 0.9**step))
         if optimiser == "sgd":
             continue
         reached = _recall(weights, x[:, :split], y[:, :split])
@@ -139,22 +145,6 @@ def _gradients(weights: Weights, x: Tensor, y: Tensor, squared: bool) -> Weights
         errors = (scores - y).square() / 2 if squared else -y * F.log_softmax(scores, -1)
         loss = errors.sum() / x.shape[1]
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
-
-
-def _descend(weights: Weights, gradients: Weights, rate: float) -> None:
-    """One plain step downhill."""
-    for name, gradient in gradients.items():
-        weights[name].sub_(gradient, alpha=rate)
-
-
-def _adam(weights: Weights, moments: dict, gradients: Weights, rate: float, step: int) -> None:
-    for name, gradient in gradients.items():
-        first, second = moments[name]
-        first.lerp_(gradient, 0.1)
-        second.lerp_(gradient.square(), 0.001)
-        # Adam (Kingma & Ba, 2015, algorithm 1) with betas of 0.9 and 0.999, both corrected for their start at 0.
-        size = (second / (1 - 0.999**step)).sqrt_().add_(1e-8)
-        weights[name].addcdiv_(first, size, value=-rate / (1 - 0.9**step))
 
 
 def _recall(weights: Weights, x: Tensor, y: Tensor) -> Tensor:

@@ -60,17 +60,15 @@ def limits_of(side: dict, judged: str) -> Limits | None:
     # Sweeps of earlier versions kept upper limits alone.
     if "stretches" not in side:
         return None
-    scaled = [_scaled(stretch, judged) for stretch in (side, *side["stretches"])]
+    scaled = []
+    for part in (side, *side["stretches"]):
+        # in perplexity the limits are shares of the dense perplexity of the same texts
+        size = part["perplexity_dense"] if judged == "perplexity" else 1.0
+        scaled.append((part["lower"] * size, part["upper"] * size))
     average, *others = scaled
     worst = max(range(len(others)), key=lambda place: max(map(abs, others[place])))
     stretch = side["stretches"][worst]
     return Limits(judged, average, others[worst], stretch["first"], stretch["last"])
-
-
-def _scaled(change: dict, judged: str) -> tuple[float, float]:
-    """Both limits; in perplexity they are shares of the dense perplexity of the same texts."""
-    size = change["perplexity_dense"] if judged == "perplexity" else 1.0
-    return change["lower"] * size, change["upper"] * size
 
 
 def verdict(row: dict, tolerance: float, tolerance_bin: float, judged: str = "rise") -> dict:

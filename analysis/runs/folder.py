@@ -40,10 +40,20 @@ def write_run(folder: Path, asked: Asked, result: Result | Answer, protocol: dic
     for name, table in result.tables.items():
         _write_table(folder / TABLES / f"{_checked(name)}.parquet", table)
     if result.arrays:
+        import numpy as np
         from safetensors.numpy import save_file
 
         change()
-        save_file({_checked(name): _storable(name, array) for name, array in result.arrays.items()}, folder / ARRAYS)
+        arrays = {}
+        for name, given in result.arrays.items():
+            array = np.asarray(given, order="C")
+            if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+                raise BadSetting(
+                    f"The array {name!r} has type {array.dtype}: only bool, integers and floats can be stored."
+                )
+            # safetensors writes the buffer as it lies: contiguous, in this machine's byte order
+            arrays[_checked(name)] = array.astype(array.dtype.newbyteorder("="), copy=False)
+        save_file(arrays, folder / ARRAYS)
     manifest = {
         "schema": SCHEMA,
         "id": asked.key,
@@ -144,16 +154,6 @@ def _write_table(path: Path, table: Any) -> None:
         pyarrow.parquet.write_table(arrow, path, compression="zstd")
     except (pyarrow.ArrowException, AttributeError, TypeError, ValueError) as error:
         raise BadSetting(f"The table {path.stem!r} cannot be stored: {error}") from error
-
-
-def _storable(name: str, array: Any) -> Any:
-    """Contiguous, in this machine's byte order: safetensors writes the buffer as it lies."""
-    import numpy as np
-
-    array = np.asarray(array, order="C")
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise BadSetting(f"The array {name!r} has type {array.dtype}: only bool, integers and floats can be stored.")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _checked(name: object) -> str:

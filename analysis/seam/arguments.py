@@ -29,11 +29,9 @@ class Entering:
         tensors = [value for value in values if isinstance(value, Tensor)]
         hidden = next(value for value in tensors if value.ndim == 3 and value.is_floating_point())
         mask = next((value for value in tensors if value.ndim == 4), None)
-        return cls(hidden, mask, next(filter(_is_pair, values), None), next(filter(_is_cache, values), None))
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(item, Tensor) for item in value)
+        pairs = (value for value in values if isinstance(value, tuple) and len(value) == 2)
+        tables = next((pair for pair in pairs if all(isinstance(item, Tensor) for item in pair)), None)
+        return cls(hidden, mask, tables, next(filter(_is_cache, values), None))
 
 
 def _is_cache(value: Any) -> bool:

@@ -93,12 +93,10 @@ def shape_of(lm: PreTrainedModel) -> tuple[int, int, int, int]:
     modules, config = attention_modules(lm), lm.config.get_text_config()
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    return len(modules), heads, kv_heads, max(_query_size(module, config.hidden_size // heads) for module in modules)
-
-
-def _query_size(module: torch.nn.Module, default: int) -> int:
+    usual = config.hidden_size // heads
     # MLA makes a query of a part with rotary positions and one without
-    return getattr(module, "qk_head_dim", None) or getattr(module, "head_dim", None) or default
+    sizes = [getattr(module, "qk_head_dim", None) or getattr(module, "head_dim", None) or usual for module in modules]
+    return len(modules), heads, kv_heads, max(sizes)
 
 
 def has_rotary(lm: torch.nn.Module) -> bool:
@@ -136,8 +134,3 @@ def causal_class(config: Any) -> type[PreTrainedModel] | None:
     """The class of causal language model that a configuration describes; None where transformers has none."""
     mapping: Any = AutoModelForCausalLM._model_mapping
     return mapping[type(config)] if type(config) in mapping else None
-
-
-def draw_weights(lm: PreTrainedModel, module: torch.nn.Module) -> None:
-    """Fill the parameters of one module of a model at random, as its family begins a training."""
-    lm._init_weights(module)

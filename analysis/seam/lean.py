@@ -84,12 +84,6 @@ def _read_once() -> Iterator[None]:
         setattr(import_utils, READ, read)
 
 
-def _import() -> None:
-    with _without_compiler(), _without_unused(), _read_once():
-        for part in PARTS:
-            importlib.import_module(f"transformers.{part}")
-
-
 class NoNumbers(TorchFunctionMode):
     """While a model is laid out on the meta device: nothing is drawn, and ranges of numbers are made on the CPU. For
     either torch would import its compiler, which takes longer than reading a small model's weights."""
@@ -116,7 +110,9 @@ def undrawn(make: Callable[[], Any]) -> Any:
 # Torch for GPUs imports its compiler with the first kernel.
 if __name__.startswith("analysis.") and COMPILER not in sys.modules and torch.version.cuda is None:
     try:
-        _import()
+        with _without_compiler(), _without_unused(), _read_once():
+            for part in PARTS:
+                importlib.import_module(f"transformers.{part}")
     except (ImportError, AttributeError, KeyError):
         # Another version reaches for more: what was imported stays, and the rest comes as its own imports bring it.
         pass

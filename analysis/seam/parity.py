@@ -206,7 +206,12 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
     if by_layer:
         sizes = {int(layer): _narrowed(of_layer, heads) for layer, of_layer in by_layer.items()}
         text.per_layer_config = {number: sizes[layer] for number, layer in enumerate(layers_left) if layer in sizes}
-    _grow_until_attention(small)
+    # families that name no kinds of layers put the first that reads by softmax at every eighth, say
+    if not isinstance(vars(text).get("layer_types"), list):
+        for layers in range(text.num_hidden_layers, MOST_LAYERS):
+            text.num_hidden_layers = layers
+            if has_attention(empty_model(copy.deepcopy(small))):
+                break
     return small
 
 
@@ -296,14 +301,3 @@ def _narrowed(sizes: dict, heads: int) -> dict:
     if "num_key_value_heads" in sizes:
         narrowed["num_key_value_heads"] = _fewer(sizes["num_key_value_heads"], own_heads)
     return narrowed
-
-
-def _grow_until_attention(small: PreTrainedConfig) -> None:
-    """Add layers until one reads by softmax: families that name no kinds of layers put it at every eighth, say."""
-    text = small.get_text_config()
-    if isinstance(vars(text).get("layer_types"), list):
-        return
-    for layers in range(text.num_hidden_layers, MOST_LAYERS):
-        text.num_hidden_layers = layers
-        if has_attention(empty_model(copy.deepcopy(small))):
-            return

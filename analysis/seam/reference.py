@@ -46,7 +46,13 @@ class Reading:
         self.tables = entering.tables
         not_padding = None
         if self.past == 0:
-            not_padding = _not_padding(entering.mask, entering.hidden)
+            batch, length = entering.hidden.shape[:2]
+            if entering.mask is None:
+                not_padding = torch.ones(batch, length, dtype=torch.bool, device=entering.hidden.device)
+            else:
+                # A token that is no padding may always read itself.
+                itself = is_visible(entering.mask[:, 0, :, :length]).diagonal(dim1=-2, dim2=-1)
+                not_padding = itself.expand(batch, length)
             self.first = not_padding.int().argmax(dim=1)
         features = self.method.token_features(self.layer, entering.hidden, not_padding)
         if features is not None:
@@ -77,14 +83,6 @@ class Reading:
     def of_tokens(self, queries: int) -> Tensor | None:
         """[B, past + queries, ...]: what the method remembers of all tokens up to the last query."""
         return self.memory.keys(self.layer, self.past + queries) if self.layer in self.memory else None
-
-
-def _not_padding(mask: Tensor | None, hidden: Tensor) -> Tensor:
-    """bool [B, T] of a text's beginning. A token that is no padding may always read itself."""
-    batch, length = hidden.shape[:2]
-    if mask is None:
-        return torch.ones(batch, length, dtype=torch.bool, device=hidden.device)
-    return is_visible(mask[:, 0, :, :length]).diagonal(dim1=-2, dim2=-1).expand(batch, length)
 
 
 def by_blocks(

@@ -52,7 +52,12 @@ def visible_to(module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arg
         chosen = indices.new_zeros((len(query), length, total), dtype=torch.bool)
         chosen = chosen.scatter(-1, indices.long(), True)[:, None]
     else:
-        chosen = _tokens_of_blocks(blocks, module.indexer.block_size, total)
+        size = module.indexer.block_size
+        count = -(-total // size)
+        # One column more than there are blocks takes the -1.
+        chosen = blocks.new_zeros((*blocks.shape[:3], count + 1), dtype=torch.bool)
+        chosen = chosen.scatter(-1, blocks.long().masked_fill(blocks < 0, count), True)
+        chosen = chosen[..., :count].repeat_interleave(size, -1)[..., :total]
         chosen = chosen.repeat_interleave(query.shape[1] // chosen.shape[1], 1)
     if mask is None:
         places = torch.arange(total, device=query.device)
@@ -63,12 +68,3 @@ def visible_to(module: Any, query: Tensor, key: Tensor, mask: Tensor | None, arg
 def is_visible(mask: Tensor) -> Tensor:
     """bool of a mask that is added to scores: what lies near the lowest number of its type hides a key."""
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-
-
-def _tokens_of_blocks(blocks: Tensor, size: int, tokens: int) -> Tensor:
-    """Blocks of `size` tokens, int [B, heads, n, k], as bool over the tokens, [B, heads, n, tokens]."""
-    count = -(-tokens // size)
-    # One column more than there are blocks takes the -1.
-    chosen = blocks.new_zeros((*blocks.shape[:3], count + 1), dtype=torch.bool)
-    chosen = chosen.scatter(-1, blocks.long().masked_fill(blocks < 0, count), True)
-    return chosen[..., :count].repeat_interleave(size, -1)[..., :tokens]

@@ -41,6 +41,15 @@ MADE = {"router": {"temperature": {"type": "number"}, "similarity": {"enum": ["d
 
 def schema() -> dict:
     """The schema, draft 2020-12: `settings` depend on the method, and budgets are needed where a method has some."""
+    rules = []
+    for name, fixed in TAKEN.items():
+        cls = METHODS[name]
+        fields = {item.name: item.json_schema() for item in fields_of(cls)} | MADE.get(cls.needs, {})
+        fields |= {field: {"const": value} for field, value in fixed.items()}
+        then: dict[str, object] = {"properties": {"settings": {"properties": fields, "additionalProperties": False}}}
+        if needed := NEEDED.get(cls.needs) or ["ratios"] * (cls.saves == "memory"):
+            then["required"] = needed
+        rules.append({"if": {"properties": {"method": {"const": name}}}, "then": then})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "policy.json, a setting of sparse attention",
@@ -48,17 +57,5 @@ def schema() -> dict:
         "type": "object",
         "required": ["format", "method", "layers", "heads"],
         "properties": KNOWN,
-        "allOf": [_of_method(name) for name in TAKEN],
+        "allOf": rules,
     }
-
-
-def _of_method(name: str) -> dict:
-    """What holds where the method is this one."""
-    cls = METHODS[name]
-    fields = {item.name: item.json_schema() for item in fields_of(cls)} | MADE.get(cls.needs, {})
-    only = {field: {"const": value} for field, value in TAKEN[name].items()}
-    then: dict[str, object] = {"properties": {"settings": {"properties": fields | only, "additionalProperties": False}}}
-    needed = NEEDED.get(cls.needs) or ["ratios"] * (cls.saves == "memory")
-    if needed:
-        then["required"] = needed
-    return {"if": {"properties": {"method": {"const": name}}}, "then": then}

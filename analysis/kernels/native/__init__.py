@@ -66,7 +66,10 @@ def of_heads(sink_logits: Tensor | None) -> Tensor | None:
 def _built() -> Path:
     """The file of the programs for this processor."""
     written = b"".join((HERE / name).read_bytes() for name in (*SOURCES, *HEADERS)) + " ".join(FLAGS).encode()
-    about = hashlib.sha256(written + _processor().encode()).hexdigest()[:12]
+    # What `-march=native` depends on.
+    lines = {line for line in facts().splitlines() if line.startswith(("flags", "Features", "model name"))}
+    processor = "".join(sorted(lines)) or platform.platform() + platform.processor()
+    about = hashlib.sha256(written + processor.encode()).hexdigest()[:12]
     folder = Path(os.environ.get("FOCUSCOPE_KERNELS") or state_root() / "kernels")
     place = folder / f"compiled-{about}.so"
     if not place.is_file():
@@ -76,9 +79,3 @@ def _built() -> Path:
             command = [compiler, *FLAGS, "-o", str(partial), *(str(HERE / name) for name in SOURCES)]
             subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
     return place
-
-
-def _processor() -> str:
-    """What `-march=native` depends on."""
-    wanted = {line for line in facts().splitlines() if line.startswith(("flags", "Features", "model name"))}
-    return "".join(sorted(wanted)) or platform.platform() + platform.processor()
