@@ -184,12 +184,9 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, wait: Callable[[], Any]) -> Iterator[None]:
-    """Hold the lock file `path`, which goes at the end. While somebody else holds it, `wait()` is called, which may
-    raise, and it is tried again."""
+    """Hold the lock file `path`, which goes at the end; `wait` as of `hold`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    while (holder := _held(path)) is None:
-        wait()
-        time.sleep(LOOK)
+    holder = hold(path, wait)
     try:
         yield
     finally:
@@ -197,9 +194,11 @@ def locked(path: Path, wait: Callable[[], Any]) -> Iterator[None]:
         os.close(holder)
 
 
-def hold(path: Path) -> int:
-    """Make a file of our own and lock it; the open file, which holds the lock until it is closed."""
+def hold(path: Path, wait: Callable[[], Any] = lambda: None) -> int:
+    """Lock a file, which is made where there is none; the open file, which holds the lock until it is closed. While
+    somebody else holds it, `wait()` is called, which may raise, and it is tried again."""
     while (holder := _held(path)) is None:
+        wait()
         time.sleep(LOOK)
     return holder
 

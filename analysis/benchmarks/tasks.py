@@ -125,10 +125,6 @@ def _lambada(record: Record) -> dict:
     return {"text": str(text)}
 
 
-def _lambada_line(record: Record) -> dict:
-    return {"text": str(record["line"])}
-
-
 def _arc(record: Record) -> dict:
     """As the dataset's own files have it, or as its loaders flatten it."""
     question: Any = record["question"]
@@ -180,7 +176,9 @@ TASKS = {
     "arc_easy": Task("ARC-Easy", "arc_easy", "arc", "acc_norm", 0.25, (_arc, _arc_ready)),
     "arc_challenge": Task("ARC-Challenge", "arc_challenge", "arc", "acc_norm", 0.25, (_arc, _arc_ready)),
     "piqa": Task("PIQA", "piqa", "piqa", "acc_norm", 0.5, (PIQA,)),
-    "lambada": Task("LAMBADA", "lambada_openai", "lambada", "acc", None, (_lambada, _lambada_line)),
+    "lambada": Task(
+        "LAMBADA", "lambada_openai", "lambada", "acc", None, (_lambada, lambda record: {"text": str(record["line"])})
+    ),
     "truthfulqa": Task("TruthfulQA MC1", "truthfulqa_mc1", "truthfulqa", "acc", None, (_truthful, _truthful_choices)),
     "gsm8k": Task("GSM8K", "gsm8k", "gsm8k", "exact_match", None, (_taken(question=str, answer=str),), 8),
     "boolq": Task("BoolQ", "boolq", "super_glue/boolq", "acc", 0.5, (_boolq,)),

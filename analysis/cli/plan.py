@@ -6,7 +6,6 @@ from typing import Any
 
 from .. import places
 from ..costs.config import read_config, read_shape
-from ..declaration.command import Command
 from ..errors import BadSetting
 from ..files import read_json
 from ..runs import Price, RunStore
@@ -23,10 +22,19 @@ PASSES = 3
 
 def plan(asked: Asked) -> dict[str, Any]:
     """`verb`, `arguments` (all of them, a text by its hash), `price` (`seconds low high bytes n said`), and `stored`:
-    the id of the run or the file of the study that answers already, or None."""
+    the id of the run or the file of the study that answers already, or None. Errors: BadSetting for a chosen length
+    that a model on this machine does not read, BadModel."""
     request, arguments, store = asked.request, asked.resolved, RunStore()
     if asked.study is None:
-        _check_length(request)
+        length, model = request.changed.get("length"), request.arguments.get("model")
+        if length is not None and model is not None and places.revision(model) is not None:
+            config = read_config(places.config_file(model).read_text(encoding="utf-8"), model)
+            positions = read_shape(config).max_positions
+            if positions and length > positions:
+                raise BadSetting(
+                    f"{length:,} tokens at once are more than the {positions:,} that {model} reads: choose at most so "
+                    "many."
+                )
         answer = store.find(asked.stored_under)
         stored = answer.id if answer is not None else None
         price = predicted(store, request, counted(store, arguments)[0])
@@ -52,19 +60,6 @@ def plan(asked: Asked) -> dict[str, Any]:
         "price": estimate | {"said": price.sentence},
         "stored": stored,
     }
-
-
-def _check_length(request: Command) -> None:
-    """Refuse a chosen length that a model on this machine does not read. Errors: BadSetting, BadModel."""
-    length, model = request.changed.get("length"), request.arguments.get("model")
-    if length is None or model is None or places.revision(model) is None:
-        return
-    text = places.config_file(model).read_text(encoding="utf-8")
-    positions = read_shape(read_config(text, model)).max_positions
-    if positions and length > positions:
-        raise BadSetting(
-            f"{length:,} tokens at once are more than the {positions:,} that {model} reads: choose at most so many."
-        )
 
 
 def lines(planned: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ def blocks_of(keys: Keys, kinds: tuple[str, ...], width: int, matrices: int) -> 
         sharing = keys.number("num_kv_shared_layers", high=len(kinds), default=0, low=0)
         doubled = sharing if keys.true("use_double_wide_mlp") else 0
         wide = FeedForward(2 * dense.width, dense.matrices)
-        return [(dense,)] * (len(kinds) - doubled) + [(wide,)] * doubled
+        return [(wide if layer >= len(kinds) - doubled else dense,) for layer in range(len(kinds))]
     if keys.family == "jetmoe":
         # each expert of attention makes a query of every key-value head, and its output
         assert sparse is not None

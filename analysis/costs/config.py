@@ -79,7 +79,12 @@ def read_shape(config: dict) -> Shape:
         replace(mixer, blocks=blocks)
         for mixer, blocks in zip(mixers, blocks_of(keys, kinds, width, matrices), strict=True)
     ]
-    looked_up, beside = _per_layer_inputs(keys, count, width)
+    looked_up = beside = 0
+    if keys.family.startswith("gemma4"):
+        # embeddings for every layer: a table of which a token reads one row, and weights that every token passes
+        inner = keys.number("hidden_size_per_layer_input", default=256 if keys.family == "gemma4_text" else 0, low=0)
+        rows = keys.number("vocab_size_per_layer_input", high=MOST["vocabulary"], default=262_144)
+        looked_up, beside = rows * count * inner, 3 * count * width * inner
     formats = formats_of(outer, config)
     tied = config.get("tie_word_embeddings", config.get("tie_embedding", outer.get("tie_word_embeddings", tied)))
     names = ["max_position_embeddings", "n_positions", "max_seq_len"]
@@ -133,13 +138,3 @@ def _family(outer: dict, config: dict) -> str:
             "model."
         )
     return TEXT_PARTS.get(family, family)
-
-
-def _per_layer_inputs(keys: Keys, layers: int, width: int) -> tuple[int, int]:
-    """(weights of a table of which a token reads one row, weights that every token passes) of Gemma 4's embeddings for
-    every layer."""
-    if not keys.family.startswith("gemma4"):
-        return 0, 0
-    size = keys.number("hidden_size_per_layer_input", default=256 if keys.family == "gemma4_text" else 0, low=0)
-    rows = keys.number("vocab_size_per_layer_input", high=MOST["vocabulary"], default=262_144)
-    return rows * layers * size, 3 * layers * width * size

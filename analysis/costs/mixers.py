@@ -31,9 +31,17 @@ def mixers_of(keys: Keys, kinds: tuple[str, ...], width: int, heads: int) -> lis
     sharing = keys.number("num_kv_shared_layers", high=len(kinds), default=0, low=0)
     # the layer whose latent each one reads
     sources = keys.list("kv_source_layers")
+    # the layers that choose by themselves; the others read what the layer below chose
+    listed = keys.list("indexer_types") or list(str(keys.values.get("index_topk_pattern") or ""))
     for place, kind in enumerate(kinds):
         sizes = _sizes_of(keys, place, kind)
-        chooses, shared = _has_indexer(keys, place), place >= len(kinds) - sharing or place not in (sources or [place])
+        if listed:
+            chooses = place < len(listed) and listed[place] in ("full", "F")
+        else:
+            every = keys.number("index_topk_freq", high=1000, default=1)
+            skipped = keys.number("index_skip_topk_offset", high=1000, default=2, low=0)
+            chooses = max(place - skipped + 1, 0) % every == 0
+        shared = place >= len(kinds) - sharing or place not in (sources or [place])
         distinct = kind, str(sizes), chooses, shared
         if distinct not in of_sizes:
             layer = Keys(keys.values | sizes, keys.family)
@@ -122,7 +130,16 @@ def _softmax(keys: Keys, kind: str, width: int, heads: int, shared: bool) -> Lay
         groups * (size + value), products, products, capacity=capacity, chunked=kind == CHUNKED, shared=shared
     )
     if keys.family == "zaya":
-        return _mixed_before(keys, Layer(kind, weights, (whole,)), heads, groups, size)
+        # Two short convolutions over queries and keys, the second within each head, and values of which half is the
+        # token before's.
+        first, second = (keys.number(name, high=10_000, default=2) for name in ("cca_time0", "cca_time1"))
+        state = (heads + groups) * size * (first + second - 2) + groups * size // 2
+        # A router of its own, instead of the one that every mixture is counted with.
+        inner = keys.number("router_hidden_size", default=256)
+        experts = keys.number("num_experts", high=100_000, default=16)
+        weights += (heads + groups) * size * (first + size * second) + 2 * inner * inner + inner * (experts + 1)
+        weights += keys.needed("hidden_size", "d_model") * (inner - experts)
+        return Layer(kind, weights, (whole,), state=state)
     if kind != BLOCKS:
         return Layer(kind, weights, (whole,))
     both = Keys(keys.part("sparse_attention_config").values | keys.values, keys.family)
@@ -132,21 +149,6 @@ def _softmax(keys: Keys, kind: str, width: int, heads: int, shared: bool) -> Lay
     most = block * both.needed("index_topk_blocks", "sparse_topk_blocks", high=1 << 24)
     chooses = Entries(inner, count * inner, count * inner, selects=True)
     return Layer(kind, weights + width * inner * (count + 1), (replace(whole, top=most), chooses))
-
-
-def _mixed_before(keys: Keys, layer: Layer, heads: int, groups: int, size: int) -> Layer:
-    """ZAYA: two short convolutions over queries and keys, the second within each head, and values of which half is the
-    token before's; a router of its own."""
-    first, second = (keys.number(name, high=10_000, default=2) for name in ("cca_time0", "cca_time1"))
-    inner, experts = (
-        keys.number("router_hidden_size", default=256),
-        keys.number("num_experts", high=100_000, default=16),
-    )
-    weights = (heads + groups) * size * (first + size * second) + 2 * inner * inner + inner * (experts + 1)
-    # instead of the router that every mixture is counted with
-    weights += keys.needed("hidden_size", "d_model") * (inner - experts)
-    state = (heads + groups) * size * (first + second - 2) + groups * size // 2
-    return replace(layer, weights=layer.weights + weights, state=state)
 
 
 def _latent_query(keys: Keys) -> int:
@@ -164,7 +166,15 @@ def _latent(keys: Keys, kind: str, width: int, heads: int, chooses: bool, shared
     weights = inner * (width + heads * query) if inner else width * heads * query
     weights += 0 if shared else width * (latent + rotary)
     weights += latent * heads * (query - rotary + value) + heads * value * width
-    weights += _beside_latent(keys, width, heads * value, inner, heads)
+    # What families have beside MLA: output gates, gates of the norms, the mixing of residual streams.
+    if keys.family == "axk2":
+        # queries from the latent twice, with the gate; the norms of attention and of the feed-forward block
+        weights += inner * heads * (query + 2 * value) + 4 * width * keys.number("gated_norm_rank", default=16)
+    elif keys.family == "hy_v4":
+        streams = keys.number("hc_mult", high=1000, default=4)
+        weights += width * heads * value + 2 * (2 * streams) * streams * width
+    elif keys.family in ("dots3_note_text", "bailing_hybrid"):
+        weights += width * heads
     entries = Entries(
         latent + rotary,
         heads * (query + value),
@@ -181,28 +191,6 @@ def _latent(keys: Keys, kind: str, width: int, heads: int, chooses: bool, shared
     weights += (inner or width) * count * size + width * (size + count)
     choosing = Entries(size, count * size, count * size, selects=True)
     return Layer(kind, weights, (entries, choosing), latent=True)
-
-
-def _beside_latent(keys: Keys, width: int, out: int, inner: int, heads: int) -> int:
-    """Weights that families have beside MLA: output gates, gates of the norms, the mixing of residual streams."""
-    if keys.family == "axk2":
-        # queries from the latent twice, with the gate; the norms of attention and of the feed-forward block
-        both = heads * _latent_query(keys) + 2 * out
-        return inner * both + 4 * width * keys.number("gated_norm_rank", default=16)
-    if keys.family == "hy_v4":
-        streams = keys.number("hc_mult", high=1000, default=4)
-        return width * out + 2 * (2 * streams) * streams * width
-    return width * heads if keys.family in ("dots3_note_text", "bailing_hybrid") else 0
-
-
-def _has_indexer(keys: Keys, place: int) -> bool:
-    """Whether a layer chooses by itself, or reads what the layer below chose."""
-    listed = keys.list("indexer_types") or list(str(keys.values.get("index_topk_pattern") or ""))
-    if listed:
-        return place < len(listed) and listed[place] in ("full", "F")
-    every = keys.number("index_topk_freq", high=1000, default=1)
-    skipped = keys.number("index_skip_topk_offset", high=1000, default=2, low=0)
-    return max(place - skipped + 1, 0) % every == 0
 
 
 def _compressed(keys: Keys, kind: str, width: int, heads: int) -> Layer:

@@ -51,7 +51,14 @@ def _methods(option: str, listed: list[dict]) -> list[str]:
     settings = {
         f"{method['name']}.{name}": value for method in listed for name, value in (method.get("settings") or {}).items()
     }
-    if len(set(names)) < len(names) or len(routers) > 1 or not all(map(_sayable, settings.values())):
+    # `--set` reads back as they are numbers, and words that are none.
+    sayable = all(
+        re.fullmatch(r"(?!nan|inf)[a-z][\w -]*", value, flags=re.IGNORECASE)
+        if isinstance(value, str)
+        else isinstance(value, (int, float)) and not isinstance(value, bool)
+        for value in settings.values()
+    )
+    if len(set(names)) < len(names) or len(routers) > 1 or not sayable:
         return [option, json.dumps(listed)]
     words = [option, ",".join(names)]
     for router in routers:
@@ -61,10 +68,3 @@ def _methods(option: str, listed: list[dict]) -> list[str]:
     for place, value in settings.items():
         words += ["--set", f"{place}={in_words(value)}"]
     return words
-
-
-def _sayable(value: object) -> bool:
-    """Whether `--set` reads a value back as it is: a number, or a word that is none."""
-    if isinstance(value, str):
-        return re.fullmatch(r"(?!nan|inf)[a-z][\w -]*", value, flags=re.IGNORECASE) is not None
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -21,7 +21,16 @@ def spherical_kmeans(x: Tensor, buckets: int, seed: int = 0, iterations: int = 2
     if not bool(x.isfinite().all()):
         raise BadSetting("Some vectors for k-means are not finite numbers; check the model's precision (try float32).")
     x = F.normalize(x.float(), dim=-1)
-    centroids, labels = _plus_plus(x, buckets, seed), x.new_empty(0)
+    # k-means++: a row's odds to be drawn next are its distance 1 - cos to the nearest centroid so far.
+    draws = torch.rand(buckets, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    away = torch.ones(len(x), dtype=torch.float64, device=x.device)
+    chosen = []
+    for draw in draws.tolist():
+        steps = away.cumsum(0)
+        row = torch.searchsorted(steps, steps[-1:] * draw, right=True).clamp_max(len(x) - 1)  # [1]
+        chosen.append(row)
+        away = torch.minimum(away, (1 - (x @ x[row[0]])).clamp_min(0).double())
+    centroids, labels = F.normalize(x[torch.cat(chosen)], dim=-1), x.new_empty(0)
     for _ in range(iterations):
         before, labels = labels, _assigned(x, centroids)
         if torch.equal(before, labels):
@@ -31,19 +40,6 @@ def spherical_kmeans(x: Tensor, buckets: int, seed: int = 0, iterations: int = 2
         # Opposite vectors that sum to nothing leave their centroid where it was.
         centroids = torch.where(length > 1e-6, sums / length.clamp_min(1e-6), centroids)
     return centroids, _assigned(x, centroids)
-
-
-def _plus_plus(x: Tensor, buckets: int, seed: int) -> Tensor:
-    """First centroids: a row's odds to be drawn next are its distance 1 - cos to the nearest one so far."""
-    draws = torch.rand(buckets, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    away = torch.ones(len(x), dtype=torch.float64, device=x.device)
-    chosen = []
-    for draw in draws.tolist():
-        steps = away.cumsum(0)
-        row = torch.searchsorted(steps, steps[-1:] * draw, right=True).clamp_max(len(x) - 1)  # [1]
-        chosen.append(row)
-        away = torch.minimum(away, (1 - (x @ x[row[0]])).clamp_min(0).double())
-    return F.normalize(x[torch.cat(chosen)], dim=-1)
 
 
 def _assigned(x: Tensor, centroids: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import NotFitted
+from ..kernels.blocks import in_blocks
 from ..kernels.pool import alone
 from . import INDEXERS
 from .base import ALL, Indexer, Inputs, State, Tables, whole_scores
@@ -96,8 +96,7 @@ def reachable(rows: Tensor, tokens: int, sizes: Sizes) -> Tensor:
 def candidates(indexer: Indexer, allowed: Tensor, rows: Tensor) -> Tensor:
     """bool [n, U]: the units with a key that may be chosen, bool [n, T], and a score."""
     tokens = allowed.shape[1]
-    within = F.pad(allowed, (0, -tokens % indexer.unit)).unflatten(1, (-1, indexer.unit)).any(-1)
-    return within & ~indexer.unseen(rows, tokens)
+    return in_blocks(allowed, indexer.unit).any(-1) & ~indexer.unseen(rows, tokens)
 
 
 def target_of(indexer: Indexer, attention: Tensor, allowed: Tensor, rows: Tensor, kv_heads: int) -> Tensor:
@@ -108,7 +107,7 @@ def target_of(indexer: Indexer, attention: Tensor, allowed: Tensor, rows: Tensor
     weights = attention * allowed
     selections = {"layer": 1, "group": kv_heads, "head": len(attention)}[indexer.shares]
     shared = weights.unflatten(0, (selections, -1))  # [S, H / S, n, T]
-    blocks = F.pad(shared, (0, -weights.shape[-1] % indexer.unit)).unflatten(-1, (-1, indexer.unit))
+    blocks = in_blocks(shared, indexer.unit)
     mass = blocks.amax((1, 4)) if indexer.kind == "seer" else blocks.sum((1, 4))
     mass = mass * candidates(indexer, allowed, rows)
     return mass / mass.sum(-1, keepdim=True).clamp(min=1e-30)

@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ..files import hold, is_free
+from ..files import hold, is_free, sweep
 
 
 class Lease:
@@ -16,7 +16,8 @@ class Lease:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        sweep(folder)
+        # Of the dead.
+        sweep(folder, "*.lock")
         self.owner = secrets.token_hex(6)
         self._path = folder / f"{self.owner}.lock"
         self.fd, self._held = hold(self._path), True
@@ -32,9 +33,3 @@ class Lease:
 def is_alive(folder: Path, owner: str) -> bool:
     """Whether the owner of that name still holds its lease."""
     return not is_free(folder / f"{owner}.lock")
-
-
-def sweep(folder: Path) -> None:
-    """Removes the leases of the dead."""
-    for path in folder.glob("*.lock"):
-        is_free(path, remove=True)

@@ -5,7 +5,7 @@ accelerator a call for each size would take longer to begin than to compute, so 
 large as the head that holds most.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -29,28 +29,6 @@ class _Stack:
     holds: Tensor | None = None
 
 
-def _by_count(keys: Tensor, values: Tensor, kept: Tensor, spare: int) -> Iterator[_Stack]:
-    """Stacks of heads that hold equally many of the keys and values [B G, T, D], of `kept` bool [B, G, T]."""
-    flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
-    for count in counts.unique().tolist():
-        heads = (counts == count).nonzero()[:, 0]
-        inside = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
-        some, more = (Growing(x[heads[:, None], inside], spare=spare) for x in (keys, values))
-        yield _Stack(heads, some, more)
-
-
-def _in_one(keys: Tensor, values: Tensor, kept: Tensor, spare: int) -> Iterator[_Stack]:
-    """All heads in one stack, those that hold fewer filled up with keys that are not read."""
-    flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
-    fewest, most = on_host(torch.stack([counts.amin(), counts.amax()]), "fewest and most kept keys")
-    # the kept ones first
-    inside = flat.byte().argsort(dim=-1, descending=True, stable=True)[:, :most]
-    holds = torch.arange(most, device=keys.device) < counts[:, None]
-    rows = (x.gather(1, inside[..., None].expand(-1, -1, x.shape[-1])) for x in (keys, values))
-    some, more = (Growing(x, spare=spare) for x in rows)
-    yield _Stack(slice(None), some, more, None if fewest == most else holds)
-
-
 class Ragged:
     """The keys and values that are kept of a prompt, and all that come after it."""
 
@@ -58,8 +36,25 @@ class Ragged:
         """Copies of keys and values [B, G, n, D] what `kept` bool [B, G, n] says; `length`: tokens of the text so far,
         n unless given; `spare`: room for so many more."""
         self._begin(kept, kept.shape[2] if length is None else length)
-        stacks = _in_one if accelerated(keys) else _by_count
-        self._stacks = list(stacks(keys.flatten(0, 1), values.flatten(0, 1), kept, spare))
+        flat, counts = kept.flatten(0, 1), kept.sum(-1).flatten()
+        states = [x.flatten(0, 1) for x in (keys, values)]
+        self._stacks: list[_Stack] = []
+        if accelerated(keys):
+            # All heads in one stack, those that hold fewer filled up with keys that are not read.
+            fewest, most = on_host(torch.stack([counts.amin(), counts.amax()]), "fewest and most kept keys")
+            # the kept ones first
+            inside = flat.byte().argsort(dim=-1, descending=True, stable=True)[:, :most]
+            holds = torch.arange(most, device=keys.device) < counts[:, None]
+            rows = (x.gather(1, inside[..., None].expand(-1, -1, x.shape[-1])) for x in states)
+            some, more = (Growing(x, spare=spare) for x in rows)
+            self._stacks = [_Stack(slice(None), some, more, None if fewest == most else holds)]
+            return
+        # Stacks of heads that hold equally many.
+        for count in counts.unique().tolist():
+            heads = (counts == count).nonzero()[:, 0]
+            inside = flat[heads].nonzero()[:, 1].view(len(heads), count)  # [S, n] places in the text
+            some, more = (Growing(x[heads[:, None], inside], spare=spare) for x in states)
+            self._stacks.append(_Stack(heads, some, more))
 
     def _begin(self, kept: Tensor, length: int) -> None:
         self._kept, self._begun, self.length = kept.sum(-1), length, length

@@ -16,6 +16,7 @@ from ..indexers.layers import targets
 from ..indexers.reading import inputs_of
 from ..indexers.sizes import Sizes
 from ..indexers.state import packed, unpacked
+from ..kernels.blocks import in_blocks
 from ..kernels.chosen import best_units, chosen_attention, runs
 from ..kernels.gathered import gathered_attention
 from ..kernels.parts import part
@@ -192,8 +193,7 @@ class LearnedIndexer(Method):
         base, tokens = begins + cut - ahead, len(of_keys)
         inner = rows - base
         # A block whose beginning a sliding window has passed is no block any more.
-        units = F.pad(free, (0, -free.shape[1] % indexer.unit)).unflatten(1, (-1, indexer.unit))
-        within = units.any(-1) & visible[:, :: indexer.unit]
+        within = in_blocks(free, indexer.unit).any(-1) & visible[:, :: indexer.unit]
         features = self._features(of_queries)._replace(keys=self._features(of_keys).keys)
         best = self._best(layer, features, rows, base, within)
         # One column before the first is of those that there are too few of.

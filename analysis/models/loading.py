@@ -165,8 +165,8 @@ def load_model(
         check(name.config)
         label = Path(name.config.name_or_path or name.config.model_type).name
         digest = hashlib.sha256()
-        for place, value in name.named_parameters():
-            digest.update(f"{place}{tuple(value.shape)}{value.detach().double().sum().item()!r}".encode())
+        for tensor, value in name.named_parameters():
+            digest.update(f"{tensor}{tuple(value.shape)}{value.detach().double().sum().item()!r}".encode())
         return _describe(name, tokenizer, label, f"memory-{digest.hexdigest()[:12]}")
     bare, precision, named = how(str(name))
     precision = dtype if dtype != "auto" else precision

@@ -61,7 +61,14 @@ def held(folder: Path) -> tuple[dict, bytes]:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     sizes = {name: config[field] for name, field in SIZES.items()} | {"theta": config["rope_parameters"]["rope_theta"]}
-    model: dict[str, Any] = {"config": sizes, "manifest": manifest, "tokenizer": _tokenizer(tokenizer)}
+    # What tokenizer.js needs of a byte-level BPE without a normaliser.
+    pieces, (special,) = tokenizer["model"], tokenizer["added_tokens"]
+    coder = {
+        "vocabulary": sorted(pieces["vocab"], key=pieces["vocab"].get),
+        "merges": [pair if isinstance(pair, str) else " ".join(pair) for pair in pieces["merges"]],
+        "special": special["content"],
+    }
+    model: dict[str, Any] = {"config": sizes, "manifest": manifest, "tokenizer": coder}
     model["numbers"] = sum(size for _, _, size in manifest)
     return model, gzip.compress(packed, 9, mtime=0)
 
@@ -85,11 +92,3 @@ def _short(name: str) -> str:
     for word in ("model.", "layers.", "self_attn.", "mlp.", ".weight"):
         name = name.replace(word, "")
     return name
-
-
-def _tokenizer(tokenizer: dict) -> dict:
-    """What tokenizer.js needs of a byte-level BPE without a normaliser."""
-    model, (special,) = tokenizer["model"], tokenizer["added_tokens"]
-    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    vocabulary = sorted(model["vocab"], key=model["vocab"].get)
-    return {"vocabulary": vocabulary, "merges": merges, "special": special["content"]}

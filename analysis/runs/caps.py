@@ -73,26 +73,23 @@ def limits_of(side: dict, judged: str) -> Limits | None:
 
 def verdict(row: dict, tolerance: float, tolerance_bin: float, judged: str = "rise") -> dict:
     """`passes`, and in `fails` what does not, in words, on the selection side; `holds` on the other (None without)."""
-    fails, report = _fails(row["select"], tolerance, tolerance_bin, judged), row["report"]
+    side, report = row["select"], row["report"]
+    limits, failures = limits_of(side, judged), []
+    if limits is None and side["upper"] is not None and "stretches" not in side:
+        failures.append("the sweep is of an earlier version and has no lower limits: measure it again")
+    elif limits is None:
+        failures.append(f"{side['units']} {side['unit']} are too few for a limit")
+    else:
+        outside = limits.outside(tolerance, tolerance_bin)
+        if outside["average"]:
+            change = limits.words(limits.average, "up to ")
+            failures.append(f"perplexity may change by {change} (allowed {limits.allowed(tolerance)})")
+        if outside["stretch"]:
+            change = limits.words(limits.stretch, "up to ")
+            failures.append(f"{limits.place} by {change} (allowed {limits.allowed(tolerance_bin)})")
     limits = None if report is None else limits_of(report, judged)
     holds = None if limits is None else not any(limits.outside(tolerance, tolerance_bin).values())
-    return {"passes": fails is None, "fails": fails, "holds": holds}
-
-
-def _fails(side: dict, tolerance: float, tolerance_bin: float, judged: str) -> str | None:
-    limits = limits_of(side, judged)
-    if limits is None:
-        if side["upper"] is not None and "stretches" not in side:
-            return "the sweep is of an earlier version and has no lower limits: measure it again"
-        return f"{side['units']} {side['unit']} are too few for a limit"
-    outside, failures = limits.outside(tolerance, tolerance_bin), []
-    if outside["average"]:
-        change = limits.words(limits.average, "up to ")
-        failures.append(f"perplexity may change by {change} (allowed {limits.allowed(tolerance)})")
-    if outside["stretch"]:
-        change = limits.words(limits.stretch, "up to ")
-        failures.append(f"{limits.place} by {change} (allowed {limits.allowed(tolerance_bin)})")
-    return " and ".join(failures) or None
+    return {"passes": not failures, "fails": " and ".join(failures) or None, "holds": holds}
 
 
 def judged(rows: list[dict], tolerance: float, tolerance_bin: float, by: str = "rise") -> dict:
@@ -123,17 +120,16 @@ def summary(rows: list[dict], judged: str = "rise") -> dict:
         "(one-sided 95% limits)."
     )
     sentence += f" At {below[-1]['cap']:,} {below[-1]['fails']}." if below else ""
-    return {"sweep": rows, "cap": cap, "sentence": f"{sentence} {_elsewhere(row['report'], row['holds'], judged)}"}
-
-
-def _elsewhere(report: dict | None, holds: bool | None, judged: str) -> str:
+    report = row["report"]
+    limits = None if report is None else limits_of(report, judged)
     if report is None:
-        return "No text is left on which the choice could be reported."
-    limits = limits_of(report, judged)
-    if limits is None:
+        elsewhere = "No text is left on which the choice could be reported."
+    elif limits is None:
         change = signed(report["difference"], ".1%")
-        return f"On other text it changes perplexity by {change}, of too few units for a limit."
-    word = "holds" if holds else "does not hold"
-    average, worst = (limits.words(part, "") for part in (limits.average, limits.stretch))
-    most = "" if limits.average[0] is not None else "at most "
-    return f"On {report['units']:,} other {report['unit']} that {word}: {most}{average}, and {worst} at {limits.place}."
+        elsewhere = f"On other text it changes perplexity by {change}, of too few units for a limit."
+    else:
+        average, worst = (limits.words(part, "") for part in (limits.average, limits.stretch))
+        verb, most = "holds" if row["holds"] else "does not hold", "at most " if limits.average[0] is None else ""
+        units = f"{report['units']:,} other {report['unit']}"
+        elsewhere = f"On {units} that {verb}: {most}{average}, and {worst} at {limits.place}."
+    return {"sweep": rows, "cap": cap, "sentence": f"{sentence} {elsewhere}"}

@@ -23,9 +23,9 @@ from ..kernels import Plan
 from ..kernels.dense import dense, takes_sinks
 from ..kernels.scoring import Scoring
 from .arguments import Entering
-from .cache import CompactLayer, GroupedLayer
-from .cache_checks import check_keys, guarded, holds_heads, layer_of
-from .calls import MASKED, Attended, Block, Call, Ran, only_masked
+from .cache import CompactLayer, GroupedLayer, InOrder
+from .cache_checks import check_keys, guarded, layer_of
+from .calls import MASKED, Attended, Block, Call, Ran
 from .entries import Entries, apart, compresses
 from .gates import gate_projection
 from .hooks import Hooks
@@ -259,10 +259,25 @@ def _by_kernel(
     why = None
     # what was dropped cannot be masked: a compacted text has no padding, and only its kernel runs
     if not compacted:
-        latent = not holds_heads(state.stored, key)
-        watched = state.watch is not None
-        about = visible, dropout, scoring.softcap, state.method.takes_sinks
-        why = only_masked(state.kernels, watched, latent, query, value, *about)
+        # MLA stores latents and makes keys of all of them anew in every step
+        latent = False
+        if state.stored is not None and isinstance(state.stored.held, InOrder):
+            stored = state.stored.held.rows[0]
+            latent = (stored.shape[1], stored.shape[-1]) != (key.shape[1], key.shape[-1])
+        masked, sinks = visible.mask is not None, visible.sinks is not None and not state.method.takes_sinks
+        reasons = {
+            "The masked reference was asked for.": not state.kernels,
+            "Somebody watches the probabilities.": state.watch is not None,
+            "The kernels take no mask, and padding, a sliding window or packed texts need one.": masked,
+            "The kernels take no soft cap of the scores.": scoring.softcap is not None,
+            "The kernels take no compressed entries beside the tokens.": visible.entries is not None,
+            "No kernel of this method takes a learned sink of a head.": sinks,
+            "The kernels take no numbers that a model adds to its scores.": visible.bias is not None,
+            "The KV cache holds latents, of which keys and values are made anew.": latent,
+            "The kernels take values of the size of the keys alone.": value.shape[-1] != query.shape[-1],
+            "The kernels take no dropout.": dropout > 0,
+        }
+        why = next((reason for reason, holds in reasons.items() if holds), None)
     if why is None:
         tokens = state.past + query.shape[2]
         # a static cache is longer than its text

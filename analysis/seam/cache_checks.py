@@ -5,7 +5,6 @@ and whether what they hand over can be read as one key for each token.
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.cache_utils import (
     Cache,
@@ -18,7 +17,7 @@ from transformers.cache_utils import (
 
 from ..errors import AnalysisError, BadModel
 from .arguments import as_past
-from .cache import CompactLayer, GroupedLayer, GrowingLayer, InOrder
+from .cache import CompactLayer, GroupedLayer
 from .layers import attention_modules
 from .read_on import forget
 
@@ -50,15 +49,6 @@ def sees_all(lm: PreTrainedModel) -> list[bool]:
         return [True] * len(modules)
     layers = [cache_layers[module.layer_idx] for module in modules]
     return [isinstance(layer, DynamicLayer) and not layer.is_sliding for layer in layers]
-
-
-def holds_heads(stored: GrowingLayer | None, key: torch.Tensor) -> bool:
-    """Whether a layer of ours holds the keys that meet the queries, [B, G, T, D]. MLA stores latents and makes keys of
-    all of them anew in every step."""
-    if stored is None or not isinstance(stored.held, InOrder):
-        return True
-    rows = stored.held.rows[0]
-    return (rows.shape[1], rows.shape[-1]) == (key.shape[1], key.shape[-1])
 
 
 def check_keys(held: CacheLayerMixin | None, tokens: int, keys: int) -> None:

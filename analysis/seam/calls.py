@@ -193,30 +193,3 @@ class Ran:
     why: str
     plan: Plan | None = None
     calls: int = 0
-
-
-def only_masked(
-    kernels: bool,
-    watched: bool,
-    latent: bool,
-    query: Tensor,
-    value: Tensor,
-    visible: Visible,
-    dropout: float,
-    softcap: float | None,
-    takes_sinks: bool,
-) -> str | None:
-    """Why this call runs the masked reference whatever the method has; None where a kernel may run."""
-    reasons = {
-        "The masked reference was asked for.": not kernels,
-        "Somebody watches the probabilities.": watched,
-        "The kernels take no mask, and padding, a sliding window or packed texts need one.": visible.mask is not None,
-        "The kernels take no soft cap of the scores.": softcap is not None,
-        "The kernels take no compressed entries beside the tokens.": visible.entries is not None,
-        "No kernel of this method takes a learned sink of a head.": visible.sinks is not None and not takes_sinks,
-        "The kernels take no numbers that a model adds to its scores.": visible.bias is not None,
-        "The KV cache holds latents, of which keys and values are made anew.": latent,
-        "The kernels take values of the size of the keys alone.": value.shape[-1] != query.shape[-1],
-        "The kernels take no dropout.": dropout > 0,
-    }
-    return next((why for why, holds in reasons.items() if holds), None)

@@ -204,7 +204,15 @@ def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
         elif re.search("token_(id|index)$", name):
             setattr(text, name, value % VOCABULARY)
     if by_layer:
-        sizes = {int(layer): _narrowed(of_layer, heads) for layer, of_layer in by_layer.items()}
+        sizes = {}
+        for layer, of_layer in by_layer.items():
+            narrow = {name: min(value, WIDTH) if NARROW.search(name) else value for name, value in of_layer.items()}
+            own_heads = of_layer.get("num_attention_heads", heads)
+            if "num_attention_heads" in of_layer:
+                narrow["num_attention_heads"] = min(own_heads, HEADS)
+            if "num_key_value_heads" in of_layer:
+                narrow["num_key_value_heads"] = _fewer(of_layer["num_key_value_heads"], own_heads)
+            sizes[int(layer)] = narrow
         text.per_layer_config = {number: sizes[layer] for number, layer in enumerate(layers_left) if layer in sizes}
     # families that name no kinds of layers put the first that reads by softmax at every eighth, say
     if not isinstance(vars(text).get("layer_types"), list):
@@ -290,14 +298,3 @@ def _narrow(text: PreTrainedConfig) -> None:
 def _fewer(groups: int, heads: int) -> int:
     """Key-value heads for as few heads as the small copy has."""
     return min(heads, HEADS) if groups == heads else max(1, min(heads, HEADS) * groups // heads)
-
-
-def _narrowed(sizes: dict, heads: int) -> dict:
-    """What one layer has of its own; sizes of heads stay."""
-    narrowed = {name: min(value, WIDTH) if NARROW.search(name) else value for name, value in sizes.items()}
-    own_heads = sizes.get("num_attention_heads", heads)
-    if "num_attention_heads" in sizes:
-        narrowed["num_attention_heads"] = min(own_heads, HEADS)
-    if "num_key_value_heads" in sizes:
-        narrowed["num_key_value_heads"] = _fewer(sizes["num_key_value_heads"], own_heads)
-    return narrowed

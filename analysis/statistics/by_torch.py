@@ -61,7 +61,16 @@ def by_torch(scores: Tensor, start: int, about: About) -> tuple[Tensor, Tensor, 
         previous.masked_fill(no_previous[:, None], torch.nan),
         (p * follows[:, None]).sum(-1).masked_fill(~follows.any(-1)[:, None], torch.nan),
     )
-    peaks = _far_peaks(p, scores[:, :1] > float("-inf"), back, place, about) if about.more else sink * torch.nan
+    peaks = sink * torch.nan
+    if about.more:
+        # `far_peaks`, NaN without a far key
+        visible = scores[:, :1] > float("-inf")  # [B, 1, n, m]
+        far = visible & (back >= about.window) & (place > first)
+        visible_keys = (visible & (place >= first + int(about.without_first))).sum(-1)
+        count = far.sum(-1)  # [B, 1, n]
+        strongest = (p * far).topk(min(PEAKS, keys), -1).values.sum(-1)
+        even = count.clamp(max=PEAKS) / visible_keys.clamp(min=1)
+        peaks = (strongest - even).masked_fill(count == 0, torch.nan)
     measured = torch.stack(torch.broadcast_tensors(*numbers, peaks), -1).double()  # [B, H, n, 9]
     real = about.real[:, None, query]
     empty = (p.sum(-1) <= 0) & real
@@ -75,13 +84,3 @@ def by_torch(scores: Tensor, start: int, about: About) -> tuple[Tensor, Tensor, 
         bins = torch.bucketize(back.clamp(min=0), 2 ** torch.arange(BINS - 1, device=p.device), right=True)
         distance.index_add_(2, bins.flatten(), p.flatten(2))
     return weights, measured, distance
-
-
-def _far_peaks(p: Tensor, visible: Tensor, back: Tensor, place: Tensor, about: About) -> Tensor:
-    """`far_peaks` of weights p [B, H, n, m], of which `visible` [B, 1, n, m] can be read, NaN without a far key."""
-    first = about.first.view(-1, 1, 1, 1)
-    far = visible & (back >= about.window) & (place > first)
-    visible_keys = (visible & (place >= first + int(about.without_first))).sum(-1)
-    count = far.sum(-1)  # [B, 1, n]
-    strongest = (p * far).topk(min(PEAKS, p.shape[-1]), -1).values.sum(-1)
-    return (strongest - count.clamp(max=PEAKS) / visible_keys.clamp(min=1)).masked_fill(count == 0, torch.nan)

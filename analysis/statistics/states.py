@@ -115,7 +115,14 @@ class _Keeper(Hooks):
         start, stop = block.first_row, block.first_row + len(block.rows)
         self.visible.append(block.visible[0].expand(-1, stop - start, -1)[..., :stop])
         if stop == states.length:
-            _see(states, self.visible)
+            back = torch.arange(stop)[:, None] - torch.arange(stop)
+            window = int(self.visible[-1][0, -1].sum())
+            alike = (back >= 0) & (back < window)  # [T, T]
+            visible = torch.cat([F.pad(part.cpu(), (0, stop - part.shape[-1])) for part in self.visible], 1)
+            if not bool((visible == alike).all()):
+                states.visible = visible
+            elif window < stop:
+                states.window = window
             self.visible = []
         last = block.scores[0, :, -1, :stop].float()
         recomputed = torch.cat([states._raw(head, stop - 1, stop) for head in range(len(last))])  # [H, stop]
@@ -125,20 +132,6 @@ class _Keeper(Hooks):
                 "be computed at another temperature: choose another model."
             )
         return block.scores
-
-
-def _see(states: States, blocks: list[Tensor]) -> None:
-    """Note what the queries of a layer may read, from bool [1 or H, n, keys so far] of each block of them."""
-    length = states.length
-    back = torch.arange(length)[:, None] - torch.arange(length)
-    window = int(blocks[-1][0, -1].sum())
-    alike = (back >= 0) & (back < window)  # [T, T]
-    parts = [F.pad(block.cpu(), (0, length - block.shape[-1])) for block in blocks]
-    visible = torch.cat(parts, 1)
-    if not bool((visible == alike).all()):
-        states.visible = visible
-    elif window < length:
-        states.window = window
 
 
 @torch.no_grad()
