@@ -113,7 +113,15 @@ def _second(table: dict, tokens: dict, first: Run) -> Mapping[str, Run]:
         text = other.text()
         name, run = f"head {spelled(layer, head)} in {cached.texts()[text]}", scope.ask(layer, head, 0, None, text=text)
     elif model := other.model():
-        name, run = _of_model(model, tokens, first)
+        # The same place in both texts: the two models may have other layers, heads and tokens.
+        layers, heads = asking.layers(model), range(asking.card(model)["heads"])
+        near = min(layers, key=lambda number: abs(number - layer)), min(head, heads[-1])
+        cell = _other_head([(row, column) for row in layers for column in heads], near)
+        theirs = cached.columns(scope.ask(*cell, 0, None, model=model), "tokens")
+        position = other.aligned(tokens, first.numbers["offset"] + first.numbers["query"], theirs)
+        part = theirs["window"][position]
+        query = position - theirs["window"].index(part)
+        name, run = f"head {spelled(*cell)} of {model}", scope.ask(*cell, part, query, model=model)
     else:
         return {}
     _beside(run, name)
@@ -131,21 +139,6 @@ def _beside(run: Run, name: str) -> None:
         fields.alone(live.show, words, run.request["layer"], run.request["head"], "heads_sharpness_1")
     else:
         one_head.distance(run, 1, name)
-
-
-def _of_model(model: str, tokens: dict, first: Run) -> tuple[str, Run]:
-    """A head of another model on the same text, from the token at the same place."""
-    card = asking.card(model)
-    layers = asking.layers(model)
-    cells = [(layer, head) for layer in layers for head in range(card["heads"])]
-    near = min(layers, key=lambda layer: abs(layer - first.request["layer"]))
-    cell_near = near, min(first.request["head"], card["heads"] - 1)
-    cell = _other_head(cells, cell_near)
-    theirs = cached.columns(scope.ask(*cell, 0, None, model=model), "tokens")
-    position = other.aligned(tokens, first.numbers["offset"] + first.numbers["query"], theirs)
-    part = theirs["window"][position]
-    query = position - theirs["window"].index(part)
-    return f"head {spelled(*cell)} of {model}", scope.ask(*cell, part, query, model=model)
 
 
 def _other_head(cells: list[tuple[int, int]], usual: tuple[int, int]) -> tuple[int, int]:

@@ -35,7 +35,16 @@ def statistic_map(
     lines = [(about.show(value), _card(cards, cell)) for cell, value in zip(cells, values, strict=True)]
     tips = ["<br>".join(filter(None, line)) for line in lines]
     bar = _bar(f"{about.title}{', log' if log else ''}")
-    bar |= _ticks([value for value in values if value is not None], about) if log else about.axis
+    if not log:
+        bar |= about.axis
+    else:
+        known = [value for value in values if value is not None]
+        low, high = min(known), max(known)
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = (1,) if high / low > 1000 else (1, 2, 5)
+        marks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+        named = [f"{100 * value:g}%" if about.kind == "share" else f"{value:,g}" for value in marks]
+        bar |= {"tickvals": [math.log10(value) for value in marks], "ticktext": named}
     look: dict = {"colorbar": bar}
     hover = f"layer %{{y}}, head %{{x}}<br>{about.title}: %{{text}}<extra></extra>"
     points = {"text": tips, "hovertemplate": hover}
@@ -85,15 +94,6 @@ def scatter(table: dict, across: str, up: str, colour: str, chosen: tuple[int, i
 
 def _bar(title: str) -> dict:
     return {"thickness": 12, "title": {"text": title, "side": "right"}}
-
-
-def _ticks(values: list[float], about: Statistic) -> dict:
-    low, high = min(values), max(values)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1,) if high / low > 1000 else (1, 2, 5)
-    marks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-    named = [f"{100 * value:g}%" if about.kind == "share" else f"{value:,g}" for value in marks]
-    return {"tickvals": [math.log10(value) for value in marks], "ticktext": named}
 
 
 def pattern(

@@ -32,7 +32,11 @@ def show(tokens: dict, layer: int, head: int) -> None:
     fields.corpus("heads_corpus", cached.corpus(), ("Texts from", "Texts"), "The bundled samples", "corpus")
     corpus = st.session_state["heads_corpus"] or cached.corpus()
     request = cached.request(HeadTexts, model=st.session_state["model"], corpus=corpus)
-    run = asking.ask(request, "Reading the texts with every head", _tokens_of(corpus))
+    # Of a folder the most that can be.
+    keys, tokens_read = corpus.split("+"), TOKENS
+    if set(keys) <= set(cached.texts()):
+        tokens_read = min(TOKENS, sum(len(cached.store().text(key)[1]) for key in keys) // LETTERS)
+    run = asking.ask(request, "Reading the texts with every head", tokens_read)
     widgets.prose(run.numbers["sentence"], "more")
     cell, name = {"layer": layer, "head": head}, st.session_state["statistic"]
     if name in STATISTICS:
@@ -44,14 +48,6 @@ def show(tokens: dict, layer: int, head: int) -> None:
     label, identity = "Tokens and pairs that come more often than by chance", f"{run.id}.{layer}.{head}"
     plots.listed(TOKEN, rows, "heads_corpus_tokens", label, identity, height=330)
     widgets.notes(run)
-
-
-def _tokens_of(corpus: str) -> int:
-    """About how many tokens are read: of a folder the most that can be."""
-    keys = corpus.split("+")
-    if not set(keys) <= set(cached.texts()):
-        return TOKENS
-    return min(TOKENS, sum(len(cached.store().text(key)[1]) for key in keys) // LETTERS)
 
 
 def _spread(run: Run, text_run: Run, cell: dict, name: str) -> None:

@@ -24,11 +24,28 @@ def show(
 ) -> None:
     """The tab; `statistics` is the run about all heads, whose `table` has their values."""
     _numbers(sides, tokens, table, cell)
-    _numerics(statistics)
+    # How exact the scores are, in the worst layer.
+    precision = statistics.numbers["numerics"]
+    wide = precision["own_difference"] > WIDE
+    help = f"Scores up to {precision['largest_score']:,.1f}, weights within {precision['difference']:.0e} of float64. "
+    help += cached.glossary("numerics of the scores")
+    st.badge("numerically exact", icon=":material/calculate:", color="orange" if wide else "green", help=help)
+    if wide:
+        off = f"In {precision['dtype']} a weight would be off by up to {precision['own_difference']:.1%}"
+        widgets.prose(f"{off}: computed in float32 here.", "note")
     widgets.source(statistics)
     widgets.notes(statistics)
     with widgets.guarded():
-        _preference(tokens, cell, sides[next(iter(sides))])
+        # Which distances the head prefers before it has seen a text, and how much its queries leave to the distance.
+        layer, head = cell
+        request = HeadPreference(**state.study_args(st.session_state, layer=layer, head=head))
+        request = request.but(part=next(iter(sides.values())).request["part"])
+        name = f"head {spelled(*cell)}"
+        run = asking.ask(request, f"Looking where the queries of {name} point", len(tokens["piece"]))
+        distances = cached.columns(run, "preference")
+        title = f"Preferred distance, R = {run.numbers['concentration']:.2f}"
+        drawn = head_charts.preference(distances, name)
+        plots.draw(drawn, distances, title, "heads_preference", "preferred distance")
     _alike(table, tokens, cell, names)
     _card(cell, len(tokens["piece"]))
 
@@ -71,39 +88,6 @@ def _numbers(named: Mapping[str, Run], tokens: dict, table: dict, cell: tuple[in
         values[shown] = [about.show(summary[key]) for key, about in STATISTICS.items()]
     identity = ".".join(run.id for run in named.values())
     plots.listed(columns, values, "heads_numbers", "Statistics of the head", identity)
-
-
-def _preference(tokens: dict, cell: tuple[int, int], first: Run) -> None:
-    """Which distances the head prefers before it has seen a text, and how much its queries leave to the distance."""
-    layer, head = cell
-    part = first.request["part"]
-    request = HeadPreference(**state.study_args(st.session_state, layer=layer, head=head)).but(part=part)
-    run = asking.ask(request, f"Looking where the queries of head {spelled(layer, head)} point", len(tokens["piece"]))
-    numbers, table = run.numbers, cached.columns(run, "preference")
-    drawn = head_charts.preference(table, f"head {spelled(layer, head)}")
-    plots.draw(
-        drawn,
-        table,
-        f"Preferred distance, R = {numbers['concentration']:.2f}",
-        "heads_preference",
-        "preferred distance",
-    )
-
-
-def _numerics(run: Run) -> None:
-    """How exact the scores are, in the worst layer."""
-    precision = run.numbers["numerics"]
-    wide = precision["own_difference"] > WIDE
-    help = (
-        f"Scores up to {precision['largest_score']:,.1f}, weights within {precision['difference']:.0e} of float64. "
-        + cached.glossary("numerics of the scores")
-    )
-    st.badge("numerically exact", icon=":material/calculate:", color="orange" if wide else "green", help=help)
-    if wide:
-        off = f"{precision['own_difference']:.1%}"
-        widgets.prose(
-            f"In {precision['dtype']} a weight would be off by up to {off}: computed in float32 here.", "note"
-        )
 
 
 # --- heads like this one ----------------------------------------------------------------------------------------------

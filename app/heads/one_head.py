@@ -73,17 +73,9 @@ def _places(both: Run, words: list[str]) -> None:
     with st.container(horizontal=True, gap="small"):
         for place, (share, query, key) in enumerate(far):
             label = f"{widgets.plain(words[query])} → {widgets.plain(words[key])} {share:.0%}"
-            look: dict[str, Any] = {
-                "type": "tertiary",
-                "help": f"{query - key:,} tokens back",
-                "on_click": _look_at,
-                "args": (query,),
-            }
+            look: dict[str, Any] = {"help": f"{query - key:,} tokens back", "type": "tertiary"}
+            look |= {"on_click": state.choose, "args": (st.session_state,), "kwargs": {"query": query}}
             st.button(label, key=f"heads_place_{place}", **look)
-
-
-def _look_at(token: int) -> None:
-    state.choose(st.session_state, query=token)
 
 
 def distance(run: Run, number: int, name: str) -> None:

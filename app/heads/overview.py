@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from app.heads.head_charts import is_log
 from app.heads.head_statistics import ALL, OWN, TASKS, Statistic, cells_of, letters, ranked
 from app.selection import state
 from app.ui import asking, painted
 from app.ui.head_cards import Names
 
-# A statistic whose values are this many times apart is coloured by their logarithm.
-DECADE = 10.0
 _HEADS = painted.part(
     "heads",
     """<section class="heads"><div class="chips" role="group" aria-label="What the map shows"></div>
@@ -30,13 +29,11 @@ def first(table: dict, name: str) -> tuple[int, int] | None:
 
 def strengths(values: Sequence[float | None], about: Statistic) -> list[float | None]:
     """How strongly each value is painted, 0 to 1: the end that is looked at first is strong."""
-    numbers = [value for value in values if value is not None]
-    if not numbers:
-        return [None] * len(values)
-    low, high = min(numbers), max(numbers)
-    scale = math.log if low > 0 and high / low >= DECADE else float
-    span = (scale(high) - scale(low)) or 1.0
-    shares = [None if value is None else (scale(value) - scale(low)) / span for value in values]
+    scale = math.log if is_log(values) else float
+    scaled = [None if value is None else scale(value) for value in values]
+    numbers = [value for value in scaled if value is not None] or [0.0]
+    low, span = min(numbers), (max(numbers) - min(numbers)) or 1.0
+    shares = [None if value is None else (value - low) / span for value in scaled]
     return shares if about.first == "highest" else [None if share is None else 1 - share for share in shares]
 
 

@@ -1,25 +1,13 @@
 """One query on the text: every token painted by the attention that it gets, and the query marked."""
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from app.ui import export, painted
 
+# Of attention weights: steps of about three times.
 LEVELS = ((0.003, "0.3–1%"), (0.01, "1–3%"), (0.03, "3–10%"), (0.1, "10–30%"), (0.3, "over 30%"))
 # Of every token of the text, None for what the query cannot see.
 Weights = Sequence[float | None]
-
-
-def classes(values: Weights, levels: Sequence[tuple[float, str]], unit: str) -> tuple[list[int], list[dict]]:
-    """A class of paint for each step of `levels`, (lowest value, name); less, and None, is bare (-1)."""
-    lows = [low for low, _ in levels]
-    paint = [-1 if value is None else bisect_right(lows, value) - 1 for value in values]
-    return paint, painted.heat(paint, [f"{name} {unit}" for _, name in levels])
-
-
-def by_weight(weights: Weights) -> tuple[list[int], list[dict]]:
-    """Paint for attention weights: a class for every step of about three times above 0.3%."""
-    return classes(weights, LEVELS, "of the attention")
 
 
 def spread(row: Sequence[float], offset: int, query: int, size: int) -> list[float | None]:
@@ -45,7 +33,7 @@ def show(
     """The text painted by `weights`, the token `query` of the text marked; a click on a token calls `on_token`.
     `crossed`: what hovering marks (`packed.crossing`); `bare`: without legend."""
     hint = "Hover to see what a token reads and who reads it" if crossed else "Hover to see a token"
-    paint, palette = by_weight(weights)
+    paint, palette = painted.classes(weights, LEVELS, " of the attention")
     labels = [None if weight is None else f"{weight:.2%}" for weight in weights]
     painted.painted(
         tokens,

@@ -42,21 +42,16 @@ def windows(control: str, request: Alike | Ablate, tokens: dict) -> tuple[int | 
     offers all of them, which then start at the price that the button says."""
     (part, _), count, every = place(tokens), tokens["window"][-1] + 1, len(tokens["window"])
     asked = None if count > 1 and st.session_state[control] else part
-    look: dict[str, Any] = {"type": "tertiary", "on_click": _read_all}
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         widgets.prose(f"{spelled(asked, tokens)}.".capitalize(), "quiet")
         if count == 1:
             return part, every
         if asked is None:
-            st.button(f"Window {part + 1} only", key=f"{control}_one", args=(control, False, None), **look)
+            back: dict[str, Any] = {"on_click": state.choose, "args": (st.session_state,), "kwargs": {control: False}}
+            st.button(f"Window {part + 1} only", key=f"{control}_one", type="tertiary", **back)
             return None, every
         price = cached.due(request.but(part=None), every).price
-        look |= {"help": f"{price.sentence}.", "args": (control, True, request.verb)}
+        look: dict[str, Any] = {"help": f"{price.sentence}.", "type": "tertiary", "on_click": offers.start}
+        look |= {"args": (request.verb,), "kwargs": {control: True}}
         st.button(f"All {count} windows, {price.short}", key=f"{control}_all", **look)
     return part, tokens["window"].count(part)
-
-
-def _read_all(control: str, every: bool, starts: str | None) -> None:
-    state.choose(st.session_state, **{control: every})
-    if starts:
-        st.session_state[offers.GO] = starts

@@ -52,8 +52,18 @@ def show(run: Run, names: Names) -> None:
     _explained(found, names)
     with st.expander("At other distances, what it moved, and without the writers", icon=":material/unfold_more:"):
         _distances(found)
-        _moved(found)
-        _removed(found)
+        if (share := found.numbers["share"]) is not None:
+            widgets.prose(f"What was moved is {share:.0%} of what the head wrote here.", "quiet")
+            label = "What it moved: logits that rise and fall most"
+            plots.listed(PUSHED, cached.columns(found, "vocabulary"), "heads_why_moved", label, found.id, height=220)
+        if rows := found.numbers["rows"]:
+            slopes = [tables.spread(row["slope"], row["low"], row["high"], ".2f") for row in rows]
+            followed = [
+                tables.spread(row["followed"], row["followed_low"], row["followed_high"], ".2f") for row in rows
+            ]
+            listed = plots.columns(rows, *REMOVED) | {"slopes": slopes, "followed_slopes": followed}
+            plots.listed(REMOVED, listed, "heads_why_removed", "A writer's output at its mean", found.id, height=260)
+            widgets.prose(found.numbers["slopes"], "quiet")
     widgets.notes(found)
 
 
@@ -117,21 +127,3 @@ def _distances(found: Run) -> None:
     curve = plots.curve("score", table, "distance", "logit", hover="%{x} tokens back: %{y:.2f}")
     drawn = figure([curve], "tokens back", "score, content as it is", 220, xaxis={"type": "log"})
     plots.draw(drawn, table, "The same words at other distances", "heads_why_distance", TERM)
-
-
-def _moved(found: Run) -> None:
-    share, label = found.numbers["share"], "What it moved: logits that rise and fall most"
-    if share is not None:
-        widgets.prose(f"What was moved is {share:.0%} of what the head wrote here.", "quiet")
-        plots.listed(PUSHED, cached.columns(found, "vocabulary"), "heads_why_moved", label, found.id, height=220)
-
-
-def _removed(found: Run) -> None:
-    rows = found.numbers["rows"]
-    if not rows:
-        return
-    slopes = [tables.spread(row["slope"], row["low"], row["high"], ".2f") for row in rows]
-    followed = [tables.spread(row["followed"], row["followed_low"], row["followed_high"], ".2f") for row in rows]
-    listed = plots.columns(rows, *REMOVED) | {"slopes": slopes, "followed_slopes": followed}
-    plots.listed(REMOVED, listed, "heads_why_removed", "A writer's output at its mean", found.id, height=260)
-    widgets.prose(found.numbers["slopes"], "quiet")

@@ -2,6 +2,7 @@
 and the text painted by what gets worse."""
 
 import math
+from typing import Any
 
 import streamlit as st
 
@@ -12,7 +13,6 @@ from app import cached
 from app.heads import scope
 from app.heads.head_statistics import spelled
 from app.heads.numbers import head_table
-from app.heads.painted_weights import classes
 from app.selection import state
 from app.selection.look import ABLATION_WAYS
 from app.ui import asking, fields, offers, painted, plots, tables, widgets
@@ -50,10 +50,10 @@ def prove(tokens: dict, layer: int, head: int, heads: int) -> None:
     if not st.session_state["without"]:
         price = cached.due(request.but(part=part), size).price
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            help = f"{price.sentence}. {cached.glossary(TERM)}"
-            label = f"Prove it, {price.short}"
-            icon = ":material/play_arrow:"
-            st.button(label, key="heads_prove", type="primary", icon=icon, help=help, on_click=_start)
+            look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:", "on_click": offers.start}
+            look |= {"args": (Ablate.verb,), "kwargs": {"without": True}}
+            look["help"] = f"{price.sentence}. {cached.glossary(TERM)}"
+            st.button(f"Prove it, {price.short}", key="heads_prove", **look)
             widgets.prose("Predicts the text without this head.", "quiet")
         return
     with widgets.guarded():
@@ -66,14 +66,10 @@ def prove(tokens: dict, layer: int, head: int, heads: int) -> None:
         _worst(rows[name], f"heads_worst_{name}")
 
 
-def _start() -> None:
-    state.choose(st.session_state, without=True)
-    st.session_state[offers.GO] = Ablate.verb
-
-
 def _worst(row: dict, key: str) -> None:
     label = f"Suffers most: “{widgets.plain(row['worst_word'].strip())}” ({signed(row['worst_change'], '.2f')})"
-    st.button(label, key=key, type="tertiary", icon=":material/my_location:", on_click=_look_at, args=(row["worst"],))
+    look: dict[str, Any] = {"type": "tertiary", "icon": ":material/my_location:", "on_click": state.choose}
+    st.button(label, key=key, args=(st.session_state,), kwargs={"query": row["worst"]}, **look)
 
 
 # --- all heads --------------------------------------------------------------------------------------------------------
@@ -123,7 +119,7 @@ def _text(run: Run, wanted: str, tokens: dict) -> None:
     first = row["offset"] + 1
     rises: list[float | None] = [None] * len(tokens["piece"])
     rises[first : first + len(changes)] = [None if math.isnan(change) else change for change in changes.tolist()]
-    paint, palette = classes(rises, LEVELS, "nats worse")
+    paint, palette = painted.classes(rises, LEVELS, " nats worse")
     _worst(row, "heads_without_worst")
     painted.painted(
         tokens,
@@ -136,9 +132,5 @@ def _text(run: Run, wanted: str, tokens: dict) -> None:
         legend=f"predicted worse without head {wanted}; unpainted: by less than 0.1 nats",
         hint="Hover to see a token, click to make it the query.",
         locked=row["worst"],
-        on_token=lambda: _look_at(painted.clicked("heads_without_text", "token")),
+        on_token=lambda: state.choose(st.session_state, query=painted.clicked("heads_without_text", "token")),
     )
-
-
-def _look_at(token: int | None) -> None:
-    state.choose(st.session_state, query=token)

@@ -21,7 +21,7 @@ COLUMNS = {
 def paint(run: Run, tokens: dict) -> tuple[list[int], list[dict], str]:
     """Paint, palette and legend of the text by the attention that each token receives from afar."""
     legend = f"read from {run.numbers['min_distance']:,} or more tokens later, times chance"
-    return *painted.by_received(tokens["received"]), legend
+    return *painted.classes(tokens["received"]), legend
 
 
 def text(run: Run, tokens: dict, key: str, hint: str) -> None:

@@ -19,7 +19,7 @@ from app.selection import state
 SHORTEST = 256
 # Tokens of the shortest part that is offered where the memory lacks.
 LEAST = 64
-# Of the session: what starts when the page is drawn again, since its smaller scope was clicked.
+# Of the session: what starts when the page is drawn again, since it was clicked under another name.
 GO = "_go"
 
 
@@ -80,11 +80,17 @@ def offer(scopes: list[Scope], price: Price, key: str, starts: str) -> None:
 
 
 def goes(name: str) -> bool:
-    """Whether a smaller scope of this was clicked, so that it starts without a button of its own; it does so once."""
+    """Whether `start` was called for this, so that it starts without a button of its own; it does so once."""
     if st.session_state.get(GO) != name:
         return False
     del st.session_state[GO]
     return True
+
+
+def start(name: str, **controls: object) -> None:
+    """A callback: set these controls, and let `goes` start what has this name when the page is drawn again."""
+    state.choose(st.session_state, **controls)
+    st.session_state[GO] = name
 
 
 def _take(scope: Scope, starts: str) -> None:
@@ -94,8 +100,7 @@ def _take(scope: Scope, starts: str) -> None:
         words = scope.words.removeprefix("the ").removesuffix(" of the text")
         part_of_text = store.put_text(text[: math.ceil(len(text) * scope.part)], f"{name} ({words})")
         chosen |= {"text": part_of_text} | dict.fromkeys(state.INSIDE_A_TEXT)
-    state.choose(st.session_state, **chosen)
-    st.session_state[GO] = starts
+    start(starts, **chosen)
 
 
 def refused(doing: str, request: Command, tokens: int | None, due: Due) -> None:

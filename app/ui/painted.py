@@ -57,14 +57,14 @@ _READ = part(
 _CONTEXTS = part("contexts", '<div class="contexts"></div>\n')
 
 
-def by_received(received: Sequence[float | None]) -> tuple[list[int], list[dict]]:
-    """Paint for attention received, in times chance: a class for each doubling above 1.0, below chance unpainted.
-
-    Returns the class of each token (-1 = unpainted) and the palette, from 1 to 16 times chance on a log scale.
-    """
-    floors = [low for low, _ in LEVELS]
-    paint = [bisect_right(floors, value) - 1 if value is not None else -1 for value in received]
-    return paint, heat(paint, [name for _, name in LEVELS])
+def classes(
+    values: Sequence[float | None], levels: Sequence[tuple[float, str]] = LEVELS, unit: str = ""
+) -> tuple[list[int], list[dict]]:
+    """(the class of paint of each token, the palette): a class for each step of `levels`, (lowest value, name); less,
+    and None, is bare (-1). The usual levels are those of attention received, in times chance."""
+    lows = [low for low, _ in levels]
+    paint = [-1 if value is None else bisect_right(lows, value) - 1 for value in values]
+    return paint, heat(paint, [f"{name}{unit}" for _, name in levels])
 
 
 def heat(paint: Sequence[int], names: Sequence[str]) -> list[dict]:

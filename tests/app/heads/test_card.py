@@ -10,7 +10,7 @@ from analysis.runs import Price
 from analysis.runs.head_notes import note_head, notes_of, put_others
 from app import cached
 from app.heads import head_charts, one_head, painted_weights
-from app.ui import other, packed
+from app.ui import other, packed, painted
 from tests.app.heads.test_heads import head, page
 from tests.made.in_process import columns, figures, markup, opened, part, put, select, tables
 from tests.made.results import CONTEXT
@@ -136,7 +136,7 @@ def test_a_pattern_is_blank_where_nothing_is_visible_and_keeps_every_number():
     np.testing.assert_array_equal(unpacked(made["customdata"]), np.float32([[1.0, np.nan], [0.25, 0.75]]))
     outside = head_charts.pattern(np.zeros((2, 2)), 0, 8, 1, None)["data"][0]
     assert np.isnan(unpacked(outside["z"])).all(), "keys after every query of the tile"
-    paint, palette = painted_weights.by_weight([None, 0.002, 0.003, 0.05, 0.3, 1.0])
+    paint, palette = painted.classes([None, 0.002, 0.003, 0.05, 0.3, 1.0], painted_weights.LEVELS)
     assert paint == [-1, -1, 0, 2, 4, 4] and [entry["note"] for entry in palette] == ["1", "0", "1", "0", "2"]
 
 
