@@ -248,12 +248,3 @@ def router_name(args: dict) -> str:
     """The name of the router that a job with these arguments makes."""
     label = args.get("label")
     return f"k{args['groups']}-top{args['top']}{f'-{label}' if label else ''}"
-
-
-def made_routers(model: str) -> list[str]:
-    """Names of the routers that a finished job made for a model."""
-    try:
-        done = [job.args for job in jobs().recent(limit=50) if job.verb in MAKE_ROUTERS and job.state == "done"]
-    except AnalysisError:
-        return []
-    return [router_name(args) for args in done if args.get("model") == model and args.get("phase", 1) == 1]

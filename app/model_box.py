@@ -62,8 +62,27 @@ def _box() -> None:
     _choose(places.plain_name(current), listed)
     if not limits().demo:
         _held(current)
-    if listed is None:
-        _another()
+    if listed is not None:
+        return
+    # Any other model by its name: what the Hub says of it and what loading costs, before either begins.
+    st.text_input(
+        "Another one: a Hugging Face id, or a folder in models_cache",
+        key="model_name",
+        placeholder="HuggingFaceTB/SmolLM2-135M",
+        help="Only safetensors weights are read and no code of a repository is run.",
+    )
+    name = (st.session_state["model_name"] or "").strip()
+    try:
+        price: str | None = _price(state.CONTROLS["model"].from_address(name))
+    except (ValueError, AnalysisError):
+        price = "Type a model name and press Enter to see what loading it costs."
+    if price is None:
+        _on_the_hub(places.plain_name(name))
+    else:
+        widgets.prose(price, "quiet")
+        if st.button("Load this model", key="load_model", type="primary"):
+            _load(name)
+    widgets.trouble("model_trouble")
 
 
 def _choose(now: str, listed: tuple[str, ...] | None) -> None:
@@ -103,28 +122,6 @@ def _held(current: str) -> None:
         wanted_name = "@".join([name, *(part for part in wanted if part != "auto")])
         if st.button(f"Load {called(wanted_name)}", key="load_held", type="primary"):
             _load(wanted_name)
-
-
-def _another() -> None:
-    """Any other model by its name: what the Hub says of it and what loading costs, before either begins."""
-    st.text_input(
-        "Another one: a Hugging Face id, or a folder in models_cache",
-        key="model_name",
-        placeholder="HuggingFaceTB/SmolLM2-135M",
-        help="Only safetensors weights are read and no code of a repository is run.",
-    )
-    name = (st.session_state["model_name"] or "").strip()
-    try:
-        price: str | None = _price(state.CONTROLS["model"].from_address(name))
-    except (ValueError, AnalysisError):
-        price = "Type a model name and press Enter to see what loading it costs."
-    if price is None:
-        _on_the_hub(places.plain_name(name))
-    else:
-        widgets.prose(price, "quiet")
-        if st.button("Load this model", key="load_model", type="primary"):
-            _load(name)
-    widgets.trouble("model_trouble")
 
 
 def _price(name: str) -> str | None:

@@ -39,16 +39,6 @@ def offered() -> list:
     return [*doors, *earlier]
 
 
-def icons() -> None:
-    """The icons of the doors, drawn with the font that Streamlit serves. Icons of pages would become those of the
-    browser's tab, which are fetched from another machine."""
-    links = (f'[data-testid="stSidebarNav"] li:nth-child({place}) a::before' for place in range(1, len(DOORS) + 1))
-    # Empty to the ear: the name of an icon is no part of the name of its door.
-    shown = (f'content: "{one.icon}"; content: "{one.icon}" / "";' for one in DOORS.values())
-    rules = (f"{link} {{ {icon} }}" for link, icon in zip(links, shown, strict=True))
-    st.html(f"<style>{' '.join(rules)}</style>")
-
-
 def aside() -> None:
     """The foot of the menu: the tour, and what stands behind each door."""
     page, controls = steps.stop(next(iter(TOUR_STEPS)))
@@ -72,15 +62,28 @@ bare = bool(st.context.is_embedded)
 view = st.navigation(offered(), expanded=True, position="hidden" if bare else "sidebar")
 if not bare:
     st.logo(NAME, size="large")
-    icons()
+    # The icons of the doors, in the font that Streamlit serves: icons of pages would become those of the browser's tab,
+    # which are fetched from another machine. Empty to the ear: an icon's name is no part of the name of its door.
+    rules = [
+        f'[data-testid="stSidebarNav"] li:nth-child({place}) a::before {{ content: "{icon}"; content: "{icon}" / ""; }}'
+        for place, icon in enumerate((entry.icon for entry in DOORS.values()), 1)
+    ]
+    st.html(f"<style>{' '.join(rules)}</style>")
 if view.url_path in MOVED:
     begun = {"step": next(iter(TOUR_STEPS))} if view.url_path == "tour" else {}
     foot.go(MOVED[view.url_path], begun | st.query_params.to_dict())
 
 cached.drawn_anew()
-dropped = [*widgets.drawn_before(), *state.read(st.session_state, st.query_params)]
-about, elsewhere = door.open_page(view.url_path or FIRST.name)
-dropped += elsewhere
+# What had to go of the link is said again where the page was drawn anew by itself.
+dropped = [*st.session_state.pop(widgets.REDRAWN, []), *state.read(st.session_state, st.query_params)]
+st.session_state[widgets.DROPPED] = []
+# The page of this door that the selection opens; the first one needs no name.
+pages, at = door.pages_of(DOORS[view.url_path or FIRST.name]), st.session_state["at"]
+about = next((page for page in pages if page.name == at), pages[0])
+if at not in (None, about.name) and "at" in st.session_state[state.LINKED]:
+    dropped.append(state.unusable("at", at))
+if about is pages[0]:
+    state.choose(st.session_state, at=None)
 st.session_state["page_shown"] = about.name
 context = get_script_run_ctx()
 address = context.pages_manager.intended_page_name if context else ""
@@ -111,7 +114,8 @@ with widgets.guarded():
         view.run()
     later = st.container()
     with widgets.guarded():
-        head_cards.on_hover()
+        if cached.card(st.session_state["model"]) is not None:
+            head_cards.ON_HOVER(key="head_names", data={"cards": head_cards.cards()})
     if not bare:
         with widgets.guarded():
             foot.links(about)

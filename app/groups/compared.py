@@ -43,36 +43,27 @@ def controls(args: dict, tokens: int) -> None:
     widgets.prose(run.numbers["sentence"], "more")
     rows = run.numbers["rows"]
     figure = group_charts.purity(rows)
-    listed = plots.columns(rows, "layer", "arm", "purity", "purity_random", "share")
-    plots.draw(figure, listed, "Purity by layer", "groups_purity", "purity")
-    table = plots.columns([_paper(), *_section_5(rows)], *SECTION_5)
+    drawn = plots.columns(rows, "layer", "arm", "purity", "purity_random", "share")
+    plots.draw(figure, drawn, "Purity by layer", "groups_purity", "purity")
+    printed = papers.find("focus", "section 5")
+    largest = next(str(cell.value) for cell in printed if cell.column == "Share of tokens").split("-")[-1]
+    sure = next(cell.value for cell in printed if cell.column.startswith("Confidence"))
+    labels = ", ".join(str(cell.value) for cell in printed if cell.column == "Category")
+    listed = [{"layer": "paper", "share": float(largest) / 100, "confidence": sure, "labels": labels}]
+    arms = {(row["layer"], row["arm"]): row for row in rows}
+    for layer in sorted({row["layer"] for row in rows}):
+        ours = arms[layer, "this router"]
+        cells = ours | {"layer": str(layer), "purity_chance": ours["purity_random"]}
+        for name, arm in (("random", "random centroids"), ("kmeans", "k-means")):
+            cells |= {f"{value}_{name}": arms[layer, arm][value] for value in ("share", "confidence", "purity")}
+        listed.append(cells)
+    table = plots.columns(listed, *SECTION_5)
     plots.listed(SECTION_5, table, "groups_section_5", "Groups of every layer and controls", run.id, height=620)
     widgets.prose(
         "Purity here is the mean over tokens. The paper prints one table without naming a layer; its 96% is the "
         "purity of its purest group, and it has no controls.",
         "quiet",
     )
-
-
-def _section_5(rows: list[dict]) -> list[dict]:
-    """The rows of `group-controls`, one for each layer."""
-    arms = {(row["layer"], row["arm"]): row for row in rows}
-    listed = []
-    for layer in sorted({row["layer"] for row in rows}):
-        mine = arms[layer, "this router"]
-        cells = mine | {"layer": str(layer), "purity_chance": mine["purity_random"]}
-        for name, arm in (("random", "random centroids"), ("kmeans", "k-means")):
-            cells |= {f"{value}_{name}": arms[layer, arm][value] for value in ("share", "confidence", "purity")}
-        listed.append(cells)
-    return listed
-
-
-def _paper() -> dict:
-    printed = papers.find("focus", "section 5")
-    sure = next(cell.value for cell in printed if cell.column.startswith("Confidence"))
-    largest = next(str(cell.value) for cell in printed if cell.column == "Share of tokens").split("-")[-1]
-    labels = ", ".join(str(cell.value) for cell in printed if cell.column == "Category")
-    return {"layer": "paper", "share": float(largest) / 100, "confidence": sure, "labels": labels}
 
 
 def another(args: dict, layer: int, labels: list[str], tokens: int) -> None:

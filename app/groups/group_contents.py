@@ -10,7 +10,7 @@ import streamlit as st
 from analysis.commands.groups import FitRouter
 from analysis.runs import Run
 from app import cached
-from app.ui import charts, jobs, plots, tables, widgets
+from app.ui import charts, jobs, plots, tables
 
 TERMS = {"share": "largest group's share (dominance)", "confidence": "confidence"}
 COLUMNS = {
@@ -39,18 +39,6 @@ def contents(groups: dict, words: dict) -> dict:
     ends = zip(groups["purity_random_low"], groups["purity_random_high"], strict=True)
     intervals = [None if low is None else f"{low:.0%} to {high:.0%}" for low, high in ends]
     return groups | {"interval": intervals, "words": [", ".join(listed[:8]) for listed in top.values()]}
-
-
-def marking_words(words: dict, group: str, identity: str) -> None:
-    """The words that mark one group, by count and lift."""
-    widgets.prose(f"Words that mark group {group}", "more")
-    columns = {
-        "word": tables.Column("word"),
-        "count": tables.Column("count", "whole", full=max(words["count"], default=1)),
-        "lift": tables.Column("lift", "number", help=cached.glossary("lift")),
-    }
-    label = f"Words that mark group {group}"
-    tables.table(columns, words, key="groups_words", identity=identity, label=label, height=300)
 
 
 def vectors(

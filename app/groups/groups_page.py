@@ -110,8 +110,15 @@ def _details(run: Run, layer: int, tokens: dict, paint: list[int], palette: list
             st.segmented_control("By layer", list(GROUP_MEASURES), key="measure", **look)
     _contents(run, here, words, layer)
     if chosen is not None:
-        named, identity = f"{chosen} ({here['label'][chosen]})", f"{run.id}.{layer}.{chosen}"
-        group_contents.marking_words(rows_of(words, group=chosen), named, identity)
+        label, identity = f"Words that mark group {chosen} ({here['label'][chosen]})", f"{run.id}.{layer}.{chosen}"
+        widgets.prose(label, "more")
+        marking = rows_of(words, group=chosen)
+        columns = {
+            "word": tables.Column("word"),
+            "count": tables.Column("count", "whole", full=max(marking["count"], default=1)),
+            "lift": tables.Column("lift", "number", help=cached.glossary("lift")),
+        }
+        tables.table(columns, marking, key="groups_words", identity=identity, label=label, height=300)
     look = {"key": "view", "required": True, "help": cached.glossary("UMAP")}
     view = st.segmented_control("Map of the routing vectors", GROUP_VIEWS, **look)
     wanted = Umap(**state.study_args(st.session_state, "router", layer=layer))

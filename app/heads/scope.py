@@ -51,7 +51,7 @@ def windows(control: str, request: Alike | Ablate, tokens: dict) -> tuple[int | 
             st.button(f"Window {part + 1} only", key=f"{control}_one", type="tertiary", **back)
             return None, every
         price = cached.due(request.but(part=None), every).price
-        look: dict[str, Any] = {"help": f"{price.sentence}.", "type": "tertiary", "on_click": offers.start}
+        look: dict[str, Any] = {"help": f"{price.sentence}.", "type": "tertiary", "on_click": offers.set_off}
         look |= {"args": (request.verb,), "kwargs": {control: True}}
         st.button(f"All {count} windows, {price.short}", key=f"{control}_all", **look)
     return part, tokens["window"].count(part)

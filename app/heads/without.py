@@ -50,7 +50,7 @@ def prove(tokens: dict, layer: int, head: int, heads: int) -> None:
     if not st.session_state["without"]:
         price = cached.due(request.but(part=part), size).price
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:", "on_click": offers.start}
+            look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:", "on_click": offers.set_off}
             look |= {"args": (Ablate.verb,), "kwargs": {"without": True}}
             look["help"] = f"{price.sentence}. {cached.glossary(TERM)}"
             st.button(f"Prove it, {price.short}", key="heads_prove", **look)

@@ -35,6 +35,12 @@ def grid(rows: Sequence[dict], axis: str | None) -> dict:
         "customdata": [[_says(cell) for cell in row] for row in cells],
         "hovertemplate": "%{customdata}<extra></extra>",
     }
+    annotations = []
+    for (place, length), cell in by_place.items():
+        sure = f" {SURE}" if cell["low"] > cell["chance"] else ""
+        font = {"color": "#1A1A1A" if cell["score"] > DARK else "#FFFFFF", "size": 13}
+        look = {"text": f"{cell['score']:.0%}{sure}", "showarrow": False, "font": font}
+        annotations.append({"x": lengths.index(length), "y": places.index(place), **look})
     ticks = {"showgrid": False, "tickvals": down, "ticktext": names, "autorange": "reversed"}
     return figure(
         [trace],
@@ -44,14 +50,8 @@ def grid(rows: Sequence[dict], axis: str | None) -> dict:
         margin={"l": 70, "r": 16, "t": 20, "b": 56},
         xaxis={"showgrid": False, "tickvals": across, "ticktext": [f"{length:,}" for length in lengths]},
         yaxis=ticks,
-        annotations=[_number(x, y, cell) for y, row in enumerate(cells) for x, cell in enumerate(row) if cell],
+        annotations=annotations,
     )
-
-
-def _number(x: int, y: int, cell: dict) -> dict:
-    sure = f" {SURE}" if cell["low"] > cell["chance"] else ""
-    font = {"color": "#1A1A1A" if cell["score"] > DARK else "#FFFFFF", "size": 13}
-    return {"x": x, "y": y, "text": f"{cell['score']:.0%}{sure}", "showarrow": False, "font": font}
 
 
 def _says(cell: dict | None) -> str:
@@ -85,21 +85,18 @@ def tasks(names: Sequence[str], lines: dict[str, list[dict]], key: str = "score"
     data = []
     for series, (name, rows) in enumerate(lines.items()):
         scores, hover = [row[key] for row in rows], f"{safe(name)}, %{{x}}<br>%{{customdata}}"
-        says = [SAYS[key](row) for row in rows]
+        says = [
+            _says(row)
+            if key == "score"
+            else f"{row['written']:.0%} ({row['written_low']:.0%} to {row['written_high']:.0%}), n = {row['n']:,}"
+            for row in rows
+        ]
         error = bounds(rows, key, ENDS if key == "score" else interval(key), CHANCE)
         data.append(bars(safe(name), names, scores, style(series)[0], hover, error_y=error, customdata=says))
     if key == "score":
         data.append(_chance(names, next(iter(lines.values()))[0]["chance"]))
     yaxis = {"tickformat": ".0%", "range": [0, 1.03]}
     return figure(data, "task", "right answers", xaxis=NAMES, yaxis=yaxis, barmode="group")
-
-
-def _says_written(cell: dict) -> str:
-    """As `_says`, of what was written."""
-    return f"{cell['written']:.0%} ({cell['written_low']:.0%} to {cell['written_high']:.0%}), n = {cell['n']:,}"
-
-
-SAYS = {"score": _says, "written": _says_written}
 
 
 def _chance(x: Sequence, level: float) -> dict:

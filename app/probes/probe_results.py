@@ -61,7 +61,15 @@ def one_test(top: DeltaGenerator) -> None:
         if run is None:
             run = _example(request)
         if run is not None:
-            _maps(run, st.session_state["probe"])
+            # One map for each method on one scale, dense first.
+            axis = probe_form.TASKS[st.session_state["probe"]][1]
+            with st.grid(2, min_column_width=380, gap="large"):
+                for place, label in enumerate(run.numbers["labels"]):
+                    rows = [row for row in run.numbers["rows"] if row["method"] == label]
+                    numbers = plots.columns(rows, "length", "depth", "examples", *NUMBERS)
+                    figure = probe_charts.grid(rows, axis)
+                    plots.draw(figure, numbers, widgets.plain(label), f"probe_map_{place}", "needle map")
+            st.caption(f"{run.numbers['rows'][0]['n']:,} questions a cell; {probe_charts.SURE} above chance by itself.")
             if not all(run.numbers["able"].values()):
                 widgets.prose(run.numbers["sentences"], "note")
     with top:
@@ -96,18 +104,6 @@ def _example(request: Probe) -> Run | None:
     return None
 
 
-def _maps(run: Run, task: str) -> None:
-    """One map for each method on one scale, dense first."""
-    axis = probe_form.TASKS[task][1]
-    with st.grid(2, min_column_width=380, gap="large"):
-        for place, label in enumerate(run.numbers["labels"]):
-            rows = [row for row in run.numbers["rows"] if row["method"] == label]
-            numbers = plots.columns(rows, "length", "depth", "examples", *NUMBERS)
-            figure = probe_charts.grid(rows, axis)
-            plots.draw(figure, numbers, widgets.plain(label), f"probe_map_{place}", "needle map")
-    st.caption(f"{run.numbers['rows'][0]['n']:,} questions a cell; {probe_charts.SURE} above chance by itself.")
-
-
 def _lines(run: Run, name: str) -> dict[str, list[dict]]:
     """The rows of a table by the label of their method."""
     rows = _rows(run, name)
@@ -125,13 +121,14 @@ def _lengths(run: Run) -> None:
     figure = probe_charts.by_length(_lines(run, "lengths"), table["chance"][0])
     plots.draw(figure, table, "Right answers by length", "probe_lengths", "forced choice")
     st.subheader("The numbers", anchor=False, help=cached.glossary("interval"))
-    rows = [
-        row
-        | {"score_words": f"{row['score']:.0%} ({row['low']:.0%} to {row['high']:.0%})"}
-        | {"difference_words": against(row, "difference")}
-        | _written_words(row)
-        for row in _rows(run, "summary")
-    ]
+    rows = _rows(run, "summary")
+    for row in rows:
+        row["score_words"] = tables.spread(row["score"], row["low"], row["high"])
+        row["difference_words"] = against(row, "difference")
+        # Nothing where it was not asked for.
+        if row.get("written") is not None:
+            row["written_words"] = tables.spread(row["written"], row["written_low"], row["written_high"])
+            row["written_against"] = against(row, "written_difference")
     plots.listed(COLUMNS, rows, "probe_table", "Methods and their scores", run.id)
     widgets.prose("In brackets: 95% intervals (Wilson; paired differences after Bonett and Price).", "quiet")
 
@@ -142,14 +139,6 @@ def against(row: dict, name: str) -> str:
         return "–"
     points = [signed(100 * row[f"{name}{end}"], ".0f") for end in ("", "_low", "_high")]
     return f"{points[0]} ({points[1]} to {points[2]})"
-
-
-def _written_words(row: dict) -> dict[str, str]:
-    """What was written, in words; nothing where it was not asked for."""
-    if row.get("written") is None:
-        return {}
-    score = f"{row['written']:.0%} ({row['written_low']:.0%} to {row['written_high']:.0%})"
-    return {"written_words": score, "written_against": against(row, "written_difference")}
 
 
 def _prompt(run: Run) -> None:

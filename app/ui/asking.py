@@ -10,6 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from analysis.commands.text import Inspect
 from analysis.declaration.command import Command
+from analysis.errors import AnalysisError
 from analysis.runs import Run
 from analysis.runs.price import LIVE, spell, together
 from analysis.runs.stored import StoredStudy
@@ -47,9 +48,19 @@ def compute(
     request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None, goes_on: bool = False
 ) -> Run:
     """As `ask`, for what was looked up and is not stored. `goes_on`: what is smaller stands there already."""
-    due = cached.due(request, tokens)
-    if not request.unasked or st.session_state.get(STOPPED) == request:
-        _admit(request, doing, tokens, due, goes_on)
+    due, drawing, stopped = cached.due(request, tokens), cached.drawing(), st.session_state.get(STOPPED) == request
+    may_wait = stopped or not request.unasked
+    if may_wait and due.refused:
+        offers.refused(doing, request, tokens, due)
+        raise offers.Waiting
+    # What is quick, with all that this drawing of the page computed before it, needs no Run button.
+    if may_wait and not (request in drawing.wanted or offers.goes(request.verb)):
+        if stopped or due.over or drawing.seconds + due.price.seconds > LIVE:
+            offers.ask_first(doing, due, request, tokens, smaller=not goes_on)
+        else:
+            drawing.seconds += due.price.seconds - due.price.fixed
+    if stopped:
+        del st.session_state[STOPPED]
     cached.store().remember(request, origin(due.price.seconds))
     # The bar comes first: what follows may be hidden.
     place, below = st.empty(), st.empty()
@@ -60,22 +71,6 @@ def compute(
     finally:
         place.empty()
         below.empty()
-
-
-def _admit(request: Command, doing: str, tokens: int | None, due: cached.Due, goes_on: bool = False) -> None:
-    """Returns when a request may be computed: what is quick, with all that this drawing of the page computed before it,
-    or what somebody asked for. Else raises Waiting, with its Run button on the page."""
-    if due.refused:
-        offers.refused(doing, request, tokens, due)
-        raise offers.Waiting
-    stopped, drawing = st.session_state.get(STOPPED) == request, cached.drawing()
-    if not (request in drawing.wanted or offers.goes(request.verb)):
-        if stopped or due.over or drawing.seconds + due.price.seconds > LIVE:
-            offers.ask_first(doing, due, request, tokens, smaller=not goes_on)
-        else:
-            drawing.seconds += due.price.seconds - due.price.fixed
-    if stopped:
-        del st.session_state[STOPPED]
 
 
 def several(requests: Sequence[Command], doing: str, noun: str, tokens: int) -> tuple[list[Run | None], bool]:
@@ -277,7 +272,11 @@ def study_names(model: str) -> list[str]:
 
 def routers(model: str) -> list[str]:
     """Names of the routers known for a model, the usual one first: the stored ones and those a finished job fitted."""
-    listed = [router["name"] for router in card(model)["routers"]] + cached.made_routers(model)
+    listed = [router["name"] for router in card(model)["routers"]]
+    with contextlib.suppress(AnalysisError):
+        jobs = [job for job in cached.jobs().recent(limit=50) if job.verb in cached.MAKE_ROUTERS]
+        done = [job.args for job in jobs if job.state == "done" and job.args.get("model") == model]
+        listed += [cached.router_name(args) for args in done if args.get("phase", 1) == 1]
     return sorted(dict.fromkeys(listed) or [USUAL], key=lambda name: name != USUAL)
 
 

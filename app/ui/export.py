@@ -88,7 +88,10 @@ def menu(
     look: dict[str, Any] = {"on_csv_change": _nothing, "on_table_change": _nothing, "width": "content"}
     _MENU(key=place, data=data, on_keep_change=kept, **look)
     if asked.get("table"):
-        st.dialog(plain(title), width="large")(tables.of_numbers)(values(), key, name)
+        numbers = values()
+        columns = {column: tables.guess(column, list(cells)) for column, cells in numbers.items()}
+        dialog = st.dialog(plain(title), width="large")(tables.table)
+        dialog(columns, numbers, key=f"{key}_table", identity=f"{key}{len(numbers)}", label=name)
 
 
 def corner(values: Callable[[], Mapping[str, Sequence]], name: str, key: str, title: str, **more: Any) -> None:
@@ -107,14 +110,13 @@ def to_csv(values: Mapping[str, Sequence], stamp: Mapping[str, str] | None = Non
     `stamp`: where it comes from, as lines that begin with # and that pandas leaves out with comment="#"; a cell that
     holds a # is quoted. A text cell that a spreadsheet would run as a formula is put in front of an apostrophe.
     """
-    lines = [f"# {name}: {_comment(value)}" for name, value in (stamp or {}).items()]
+    lines = []
+    for name, value in (stamp or {}).items():
+        words = " ".join(value.split()).replace('"', "'")
+        # No field of the line may begin with what a spreadsheet would run as a formula.
+        lines.append(f"# {name}: " + re.sub(r"([,;|])(\s*)(?=[=+\-@])", r"\1\2'", words))
     lines += [",".join(map(_cell, cells)) for cells in (list(values), *zip(*values.values(), strict=True))]
     return "".join(f"{line}\r\n" for line in lines).encode("utf-8-sig")
-
-
-def _comment(value: str) -> str:
-    """One line in which no field of a spreadsheet begins with what would be run as a formula."""
-    return re.sub(r"([,;|])(\s*)(?=[=+\-@])", r"\1\2'", " ".join(value.split()).replace('"', "'"))
 
 
 def _cell(cell: object) -> str:

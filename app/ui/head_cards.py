@@ -13,7 +13,7 @@ from app.ui import asking, painted, tables
 # (layer, head) -> its names.
 Names = Mapping[tuple[int, int], Sequence[str]]
 # On every page: shows the card of a head over its name.
-_NAMES = painted.part("names", '<div class="head-card" popover="manual" role="status"></div>')
+ON_HOVER = painted.part("names", '<div class="head-card" popover="manual" role="status"></div>')
 MARKS = {"confirmed": " ✓", "not confirmed": " (not confirmed)"}
 
 
@@ -46,7 +46,9 @@ def cards() -> dict[str, str]:
     sentences: dict[str, list[str]] = {}
     for place, called in names().items():
         sentences.setdefault("{}.{}".format(*place), []).extend(called)
-    if (run := cached.store().find(_statistics())) is not None:
+    # What all heads read in the text in use.
+    request = Statistics(**state.study_args(st.session_state, without_first=st.session_state["without_first"]))
+    if (run := cached.store().find(request)) is not None:
         table = cached.columns(run, "heads")
         rows = zip(*(table[name] for name in ("layer", "head", "label", "top_p_rank")), strict=True)
         for layer, head, label, keys in rows:
@@ -60,17 +62,6 @@ def cards() -> dict[str, str]:
         for cell, words in theirs.items():
             sentences.setdefault(cell, []).append(f"{whose}: {', '.join(words.values())}")
     return {cell: " · ".join(words) for cell, words in sentences.items()}
-
-
-def _statistics() -> Statistics:
-    """What all heads read in the text in use."""
-    return Statistics(**state.study_args(st.session_state, without_first=st.session_state["without_first"]))
-
-
-def on_hover() -> None:
-    """Let the page show the card of a head wherever its name stands: of the model in use, once that is known."""
-    if cached.card(st.session_state["model"]) is not None:
-        _NAMES(key="head_names", data={"cards": cards()})
 
 
 # The column of a table that names heads.

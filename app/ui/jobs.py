@@ -113,10 +113,34 @@ def strip() -> None:
     at_work = [*first, *(job.id for job in cached.jobs().active(_session()) if linked is None or job.id != linked.id)]
     if at_work:
         _live(at_work)
-    if linked and linked.state == "done":
-        _done(linked)
-    elif linked and linked.state not in WAITING:
-        _ended(linked)
+    if linked is None or linked.state in WAITING:
+        return
+    title, args = called(linked.verb, linked.args), linked.args
+    if linked.state == "done":
+        makes_router = linked.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= args.keys()
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.badge(f"Done: {title}", icon=":material/check:", color="green")
+            look: dict[str, Any] = {"key": "job_use", "type": "primary"}
+            if makes_router and args.get("phase", 1) == 1:
+                name = cached.router_name(args)
+                st.button(f"Use the router {name}", on_click=chips.use_router, args=(name,), **look)
+            if linked.verb == "fetch":
+                st.button(f"Use {args['model']}", on_click=chips.use_model, args=(args["model"],), **look)
+            _dismiss_button()
+        if makes_router and linked.run_id and (run := cached.find_run(linked.run_id)) is not None:
+            # What moved to the trash.
+            widgets.notes(run)
+        return
+    # It did not finish: why, and the way on.
+    failed = linked.state == "failed"
+    (st.error if failed else st.warning)(widgets.plain(linked.error or f"“{title}” {ENDED[linked.state]}."))
+    with st.container(horizontal=True):
+        resume = widgets.attempt("job_trouble")(
+            lambda: state.choose(st.session_state, job=cached.jobs().resume(linked.id))
+        )
+        label = "Try again" if failed else "Resume"
+        st.button(label, key="job_resume", on_click=resume, icon=":material/replay:")
+        _dismiss_button()
 
 
 def redraw() -> None:
@@ -124,32 +148,6 @@ def redraw() -> None:
     bar the text that was cut."""
     if st.session_state.get(FRESH) or offers.GO in st.session_state:
         st.rerun()
-
-
-def _done(job: JobStatus) -> None:
-    makes_router = job.verb in cached.MAKE_ROUTERS and {"groups", "top"} <= job.args.keys()
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(f"Done: {called(job.verb, job.args)}", icon=":material/check:", color="green")
-        if makes_router and job.args.get("phase", 1) == 1:
-            name = cached.router_name(job.args)
-            st.button(f"Use the router {name}", key="job_use", on_click=chips.use_router, args=(name,), type="primary")
-        if job.verb == "fetch":
-            name = job.args["model"]
-            st.button(f"Use {name}", key="job_use", on_click=chips.use_model, args=(name,), type="primary")
-        _dismiss_button()
-    if makes_router and job.run_id and (run := cached.find_run(job.run_id)) is not None:
-        # What moved to the trash.
-        widgets.notes(run)
-
-
-def _ended(job: JobStatus) -> None:
-    """A job that did not finish: why, and the way on."""
-    sentence = job.error or f"“{called(job.verb, job.args)}” {ENDED[job.state]}."
-    (st.error if job.state == "failed" else st.warning)(widgets.plain(sentence))
-    with st.container(horizontal=True):
-        label = "Try again" if job.state == "failed" else "Resume"
-        st.button(label, key="job_resume", on_click=_resume, args=(job.id,), icon=":material/replay:")
-        _dismiss_button()
 
 
 def _dismiss_button() -> None:
@@ -170,8 +168,8 @@ def _live(job_ids: Sequence[str]) -> None:
                 if job.id in silent:
                     restart_button(f"job_restart_{job.id}")
                 look: dict[str, Any] = {"disabled": job.cancelling, "icon": ":material/close:", "help": help}
-                key = "job_cancel" if place == 0 else f"job_cancel_{job.id}"
-                st.button("Cancel", key=key, on_click=cancel, args=(job.id,), **look)
+                look["on_click"] = widgets.attempt("job_trouble")(lambda job_id: cached.jobs().cancel(job_id))
+                st.button("Cancel", key="job_cancel" if place == 0 else f"job_cancel_{job.id}", args=(job.id,), **look)
 
 
 def called(verb: str, arguments: Mapping[str, Any] | None = None) -> str:
@@ -184,12 +182,8 @@ def called(verb: str, arguments: Mapping[str, Any] | None = None) -> str:
 def restart_button(key: str) -> None:
     """Offer another worker for one that was stopped or hangs."""
     help = "What it had begun begins anew, a job at its last checkpoint where it has one."
-    st.button("Restart the worker", key=key, on_click=_restart, icon=":material/restart_alt:", help=help)
-
-
-def _restart() -> None:
-    with widgets.attempt("job_trouble"):
-        cached.jobs().restart()
+    restart = widgets.attempt("job_trouble")(cached.jobs().restart)
+    st.button("Restart the worker", key=key, on_click=restart, icon=":material/restart_alt:", help=help)
 
 
 def progress_words(job: JobStatus, silent: float = 0.0) -> str:
@@ -202,14 +196,3 @@ def progress_words(job: JobStatus, silent: float = 0.0) -> str:
     left = "" if job.seconds_left is None or job.fraction < SURE else f", about {spell(job.seconds_left)} left"
     doing = f": {widgets.plain(job.stage)}" if job.stage else ""
     return f"{called(job.verb, job.args)}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
-
-
-def cancel(job_id: str) -> None:
-    """Ask a job to stop."""
-    with widgets.attempt("job_trouble"):
-        cached.jobs().cancel(job_id)
-
-
-def _resume(job_id: str) -> None:
-    with widgets.attempt("job_trouble"):
-        state.choose(st.session_state, job=cached.jobs().resume(job_id))

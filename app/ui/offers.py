@@ -80,14 +80,14 @@ def offer(scopes: list[Scope], price: Price, key: str, starts: str) -> None:
 
 
 def goes(name: str) -> bool:
-    """Whether `start` was called for this, so that it starts without a button of its own; it does so once."""
+    """Whether this was set off, so that it starts without a button of its own; it does so once."""
     if st.session_state.get(GO) != name:
         return False
     del st.session_state[GO]
     return True
 
 
-def start(name: str, **controls: object) -> None:
+def set_off(name: str, **controls: object) -> None:
     """A callback: set these controls, and let `goes` start what has this name when the page is drawn again."""
     state.choose(st.session_state, **controls)
     st.session_state[GO] = name
@@ -100,7 +100,7 @@ def _take(scope: Scope, starts: str) -> None:
         words = scope.words.removeprefix("the ").removesuffix(" of the text")
         part_of_text = store.put_text(text[: math.ceil(len(text) * scope.part)], f"{name} ({words})")
         chosen |= {"text": part_of_text} | dict.fromkeys(state.INSIDE_A_TEXT)
-    start(starts, **chosen)
+    set_off(starts, **chosen)
 
 
 def refused(doing: str, request: Command, tokens: int | None, due: Due) -> None:

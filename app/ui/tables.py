@@ -104,9 +104,3 @@ def guess(name: str, cells: list) -> Column:
     if defined and not any(isinstance(cell, (str, bool)) for cell in defined):
         kind = "whole" if all(cell == int(cell) for cell in defined) else "number"
     return Column(name.replace("_", " "), kind, digits=4)
-
-
-def of_numbers(values: Mapping[str, Sequence], key: str, label: str) -> None:
-    """All columns of the numbers of a chart."""
-    columns = {name: guess(name, list(cells)) for name, cells in values.items()}
-    table(columns, values, key=f"{key}_table", identity=f"{key}{len(values)}", label=label)

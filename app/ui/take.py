@@ -54,7 +54,10 @@ def button(request: Take, key: str) -> None:
             with st.spinner("Packing the setting"):
                 stored = cached.jobs().compute(request, timeout=cached.PATIENCE)
         if stored is not None:
-            _download(stored, key)
+            name, size = stored.numbers["file"], stored.numbers["bytes"]
+            download(stored, name, key, f"{name}, {size / 1e3:,.0f} kB")
+            with st.popover("What is in it", type="tertiary"):
+                st.code(stored.numbers["readme"], language="markdown", wrap_lines=True)
 
 
 def download(run: Run, name: str, key: str, label: str = "") -> None:
@@ -68,10 +71,3 @@ def download(run: Run, name: str, key: str, label: str = "") -> None:
         icon=":material/download:",
         on_click="ignore",
     )
-
-
-def _download(taken: Run, key: str) -> None:
-    name, size = taken.numbers["file"], taken.numbers["bytes"]
-    download(taken, name, key, f"{name}, {size / 1e3:,.0f} kB")
-    with st.popover("What is in it", type="tertiary"):
-        st.code(taken.numbers["readme"], language="markdown", wrap_lines=True)

@@ -24,7 +24,7 @@ log = logging.getLogger("focuscope.app")
 Values = Mapping[str, Sequence]
 # Of the session: what was said to have gone of the link while the page was drawn.
 DROPPED = "_dropped"
-# Of the session: whether `redraw` ended the last run.
+# Of the session: the same, where `redraw` ended that run.
 REDRAWN = "_redrawn"
 # What is selected -> ways to select that it does without.
 MODES = {"lasso": [], "box": ["lasso2d"]}
@@ -118,15 +118,9 @@ def dropped(sentence: str) -> None:
     st.caption(plain(sentence))
 
 
-def drawn_before() -> list[str]:
-    """At the start of a run: what had to go of the link when the page was drawn the last time, if `redraw` ended it."""
-    sentences = st.session_state.pop(DROPPED, [])
-    return sentences if st.session_state.pop(REDRAWN, False) else []
-
-
 def redraw() -> None:
     """Draw the page anew without anybody having touched it, so that what was said of its link stays."""
-    st.session_state[REDRAWN] = True
+    st.session_state[REDRAWN] = st.session_state.get(DROPPED, [])
     st.rerun()
 
 
