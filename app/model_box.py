@@ -36,7 +36,10 @@ ARRIVES = 1e7
 
 def chip() -> None:
     """The model in use, by its name and how it is held; a click opens the box."""
-    chips.chip("model", called(st.session_state["model"]), "memory", _box, _loaded)
+    # A timer in every page would draw 30 parts a second for 60 readers, so it runs while somebody looks.
+    watch = st.fragment(_worker, run_every=2)
+    name = called(st.session_state["model"])
+    chips.chip("model", name, "memory", _box, lambda is_open: watch() if is_open else _worker())
 
 
 def called(name: str) -> str:
@@ -62,27 +65,29 @@ def _box() -> None:
     _choose(places.plain_name(current), listed)
     if not limits().demo:
         _held(current)
-    if listed is not None:
-        return
-    # Any other model by its name: what the Hub says of it and what loading costs, before either begins.
-    st.text_input(
-        "Another one: a Hugging Face id, or a folder in models_cache",
-        key="model_name",
-        placeholder="HuggingFaceTB/SmolLM2-135M",
-        help="Only safetensors weights are read and no code of a repository is run.",
-    )
-    name = (st.session_state["model_name"] or "").strip()
-    try:
-        price: str | None = _price(state.CONTROLS["model"].from_address(name))
-    except (ValueError, AnalysisError):
-        price = "Type a model name and press Enter to see what loading it costs."
-    if price is None:
-        _on_the_hub(places.plain_name(name))
-    else:
-        widgets.prose(price, "quiet")
-        if st.button("Load this model", key="load_model", type="primary"):
-            _load(name)
-    widgets.trouble("model_trouble")
+    if listed is None:
+        # Any other model by its name: what the Hub says of it and what loading costs, before either begins.
+        st.text_input(
+            "Another one: a Hugging Face id, or a folder in models_cache",
+            key="model_name",
+            placeholder="HuggingFaceTB/SmolLM2-135M",
+            help="Only safetensors weights are read and no code of a repository is run.",
+        )
+        name = (st.session_state["model_name"] or "").strip()
+        try:
+            price: str | None = _price(state.CONTROLS["model"].from_address(name))
+        except (ValueError, AnalysisError):
+            price = "Type a model name and press Enter to see what loading it costs."
+        if price is None:
+            _on_the_hub(places.plain_name(name))
+        else:
+            widgets.prose(price, "quiet")
+            if st.button("Load this model", key="load_model", type="primary"):
+                _load(name)
+        widgets.trouble("model_trouble")
+    if (card := cached.card(current)) is not None:
+        facts = [reading.sizes(card.numbers), card.numbers.get("why", ""), *(card.numbers.get("own_reading") or [])]
+        widgets.prose(" ".join(facts), "quiet")
 
 
 def _choose(now: str, listed: tuple[str, ...] | None) -> None:
@@ -169,17 +174,6 @@ def _load(name: str) -> None:
         st.session_state["model_wanted"] = name
         chips.close("model")
         st.rerun()
-
-
-def _loaded(open: bool) -> None:
-    """What is loaded, kept up to date while somebody looks: a timer in every page would draw 30 parts a second for 60
-    readers."""
-    card = cached.card(st.session_state["model"])
-    if card is not None:
-        numbers = card.numbers
-        said = [reading.sizes(numbers), numbers.get("why", ""), *(numbers.get("own_reading") or [])]
-        widgets.prose(" ".join(said), "quiet")
-    (st.fragment(_worker, run_every=2) if open else _worker)()
 
 
 def _worker() -> None:

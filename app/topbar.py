@@ -41,7 +41,18 @@ def topbar(uses: Collection[str]) -> DeltaGenerator:
         place = share.popover()
     # It stays until the next text: a rerun must not swallow it.
     widgets.trouble("text_trouble")
-    _arrived()
+    # What became of the files that were uploaded last: on the page where they came, until another one or another text
+    # is chosen.
+    page, uploads = st.session_state.get("text_arrived") or (None, [])
+    arrived, now = [key for key in uploads if key in cached.texts()], st.session_state["text"]
+    if page != st.session_state["page_shown"]:
+        st.session_state["text_arrived"] = None
+    elif now in arrived:
+        sentences, description = [f"{cached.texts()[now]} was read."], cached.store().said(now)
+        sentences += [description, "Check it in the chip Text."] if description else []
+        sentences += [f"The list there has all {len(arrived)} files."] if len(arrived) > 1 else []
+        if len(sentences) > 1:
+            widgets.prose(" ".join(sentences), "note")
     if groups is not None:
         _groups(groups)
     card = cached.card(st.session_state["model"]) if "model" in uses else None
@@ -86,23 +97,6 @@ def _texts(offered: dict[str, str], key: str) -> None:
             widgets.prose(description + cut, "quiet")
             with st.container(height=260, border=True):
                 st.text(text[:SHOWN])
-
-
-def _arrived() -> None:
-    """What became of the files that were uploaded last: on the page where they came, until another one or another text
-    is chosen."""
-    page, uploads = st.session_state.get("text_arrived") or (None, [])
-    if page != st.session_state["page_shown"]:
-        st.session_state["text_arrived"] = None
-        return
-    key, arrived = st.session_state["text"], [key for key in uploads if key in cached.texts()]
-    if key not in arrived:
-        return
-    description = cached.store().said(key)
-    facts = [description, "Check it in the chip Text."] if description else []
-    facts += [f"The list there has all {len(arrived)} files."] if len(arrived) > 1 else []
-    if facts:
-        widgets.prose(" ".join([f"{cached.texts()[key]} was read.", *facts]), "note")
 
 
 def use_text(key: str) -> None:

@@ -74,7 +74,19 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
         fields.pick(st.segmented_control, "Order", ["highest", "lowest"], "order", order, **look)
         st.segmented_control("Rows", FINDERS, key="finder", **look)
     if st.session_state["heads_shown"] == "scatter":
-        _scatter(table, name, now)
+        # Against any other statistic, a third one or the layer in colour.
+        titles = {key: other.title for key, other in offered(table).items()}
+        colours = {"layer": "Layer"} | titles
+        with st.container(horizontal=True, gap="small"):
+            st.selectbox("Across", list(titles), format_func=titles.__getitem__, key="heads_across", width=205)
+            st.selectbox("Colour", list(colours), format_func=colours.__getitem__, key="heads_colour", width=205)
+        across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
+        title = f"{about.short} against {ALL[across].short.lower()}"
+        figure = head_charts.scatter(table, across, name, colour, now, head_cards.cards())
+        points = plots.draw(figure, table, title, "heads_scatter", ALL[across].term, select="points")
+        if cell := widgets.new_cell(points, "heads_scatter"):
+            choose(*cell)
+            st.rerun()
         return
     listed = ranked(table[name], order)[: st.session_state["finder"]]
     chance = cached.columns(run, "chance")
@@ -95,22 +107,6 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
         columns["name"] = tables.Column("name", help=cached.glossary("name of a head"))
     identity = f"{run.id}.{name}.{order}.{len(listed)}"
     head_table(columns, values, "heads_finder", "Heads by this statistic", identity, now)
-
-
-def _scatter(table: dict, name: str, now: tuple[int, int]) -> None:
-    """The statistic in use against any other, a third one or the layer in colour."""
-    statistics = offered(table)
-    titles = {"layer": "Layer"} | {key: about.title for key, about in statistics.items()}
-    with st.container(horizontal=True, gap="small"):
-        st.selectbox("Across", list(statistics), format_func=titles.__getitem__, key="heads_across", width=205)
-        st.selectbox("Colour", list(titles), format_func=titles.__getitem__, key="heads_colour", width=205)
-    across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
-    title = f"{ALL[name].short} against {ALL[across].short.lower()}"
-    figure = head_charts.scatter(table, across, name, colour, now, head_cards.cards())
-    points = plots.draw(figure, table, title, "heads_scatter", ALL[across].term, select="points")
-    if cell := widgets.new_cell(points, "heads_scatter"):
-        choose(*cell)
-        st.rerun()
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

@@ -41,57 +41,47 @@ PUSHED = {"token": tables.Column("token", "token"), "change": tables.Column("log
 
 def show(run: Run, names: Names) -> None:
     """The tab, for the query of the head's `run` and the key that it reads most, or the one in the address."""
-    numbers = run.numbers
-    args = {name: run.request[name] for name in ("layer", "head", "part")} | {"query": numbers["query"]}
+    query, length = run.numbers["query"], run.numbers["length"]
+    args = {name: run.request[name] for name in ("layer", "head", "part")} | {"query": query}
     key = st.session_state["why_key"]
-    if key is not None and 0 <= key - numbers["offset"] <= numbers["query"]:
-        args["key_token"] = key - numbers["offset"]
-    found = asking.ask(Why(**state.study_args(st.session_state, **args)), "Asking who wrote it", numbers["length"])
+    if key is not None and 0 <= key - run.numbers["offset"] <= query:
+        args["key_token"] = key - run.numbers["offset"]
+    found = asking.ask(Why(**state.study_args(st.session_state, **args)), "Asking who wrote it", length)
     widgets.prose(found.numbers["sentence"], "more")
-    _match(found)
-    _explained(found, names)
-    with st.expander("At other distances, what it moved, and without the writers", icon=":material/unfold_more:"):
-        _distances(found)
-        if (share := found.numbers["share"]) is not None:
-            widgets.prose(f"What was moved is {share:.0%} of what the head wrote here.", "quiet")
-            label = "What it moved: logits that rise and fall most"
-            plots.listed(PUSHED, cached.columns(found, "vocabulary"), "heads_why_moved", label, found.id, height=220)
-        if rows := found.numbers["rows"]:
-            slopes = [tables.spread(row["slope"], row["low"], row["high"], ".2f") for row in rows]
-            followed = [
-                tables.spread(row["followed"], row["followed_low"], row["followed_high"], ".2f") for row in rows
-            ]
-            listed = plots.columns(rows, *REMOVED) | {"slopes": slopes, "followed_slopes": followed}
-            plots.listed(REMOVED, listed, "heads_why_removed", "A writer's output at its mean", found.id, height=260)
-            widgets.prose(found.numbers["slopes"], "quiet")
-    widgets.notes(found)
-
-
-def _words(found: Run) -> tuple[str, str]:
-    """The query and the key as words."""
-    words, offset = cached.columns(found, "tokens")["word"], found.numbers["offset"]
-    return words[offset + found.numbers["query"]], words[offset + found.numbers["key"]]
-
-
-def _match(found: Run) -> None:
-    """The strongest pairs of writers in colour."""
-    numbers, parts = found.numbers, cached.columns(found, "parts")
-    (query, key), sides = _words(found), {}
-    for side in ("query_writer", "key_writer"):
-        sides[side] = list(dict.fromkeys(parts[side]))[:SIDE]
+    # The strongest pairs of writers in colour.
+    numbers, parts, words = found.numbers, cached.columns(found, "parts"), cached.columns(found, "tokens")["word"]
+    reader, read = (words[numbers["offset"] + numbers[side]] for side in ("query", "key"))
+    rows, columns = (list(dict.fromkeys(parts[side]))[:SIDE] for side in ("query_writer", "key_writer"))
     cells = dict(zip(zip(parts["query_writer"], parts["key_writer"], strict=True), parts["score"], strict=True))
-    scores = [[cells.get((row, column)) for column in sides["key_writer"]] for row in sides["query_writer"]]
+    scores = [[cells.get((row, column)) for column in columns] for row in rows]
     most = max(abs(score) for score in parts["score"])
-    heat = {"type": "heatmap", "x": sides["key_writer"], "y": sides["query_writer"], "z": scores, "zmid": 0}
+    heat = {"type": "heatmap", "x": columns, "y": rows, "z": scores, "zmid": 0}
     heat |= {"zmin": -most, "zmax": most, "colorscale": BOTH_WAYS, "reversescale": True, "showscale": False}
     heat |= {"texttemplate": "%{z:.1f}", "hovertemplate": "%{y} × %{x}: %{z:.2f}<extra></extra>", "hoverongaps": False}
     look: dict[str, Any] = {"yaxis": {"autorange": "reversed", "type": "category"}, "xaxis": {"type": "category"}}
-    drawn = figure([heat], f"wrote at “{key}” (key)", f"wrote at “{query}” (query)", 300, **look)
-    plots.draw(drawn, parts, f"Who wrote the match of “{query}” and “{key}”", "heads_why", TERM)
+    drawn = figure([heat], f"wrote at “{read}” (key)", f"wrote at “{reader}” (query)", 300, **look)
+    plots.draw(drawn, parts, f"Who wrote the match of “{reader}” and “{read}”", "heads_why", TERM)
     drawn_sum = sum(score for row in scores for score in row if score is not None)
     capped = f", {numbers['capped']:.1f} after the model's cap" if numbers["capped"] != numbers["logit"] else ""
     share = f"{numbers['attention']:.0%} of the attention"
     widgets.prose(f"Score {numbers['logit']:.1f}{capped}, {drawn_sum:.1f} of it drawn; {share}.", "quiet")
+    _explained(found, names)
+    with st.expander("At other distances, what it moved, and without the writers", icon=":material/unfold_more:"):
+        _distances(found)
+        if numbers["share"] is not None:
+            widgets.prose(f"What was moved is {numbers['share']:.0%} of what the head wrote here.", "quiet")
+            label = "What it moved: logits that rise and fall most"
+            plots.listed(PUSHED, cached.columns(found, "vocabulary"), "heads_why_moved", label, found.id, height=220)
+        if numbers["rows"]:
+            removed = [
+                row
+                | {"slopes": tables.spread(row["slope"], row["low"], row["high"], ".2f")}
+                | {"followed_slopes": tables.spread(row["followed"], row["followed_low"], row["followed_high"], ".2f")}
+                for row in numbers["rows"]
+            ]
+            plots.listed(REMOVED, removed, "heads_why_removed", "A writer's output at its mean", found.id, height=260)
+            widgets.prose(numbers["slopes"], "quiet")
+    widgets.notes(found)
 
 
 def _explained(found: Run, names: Names) -> None:

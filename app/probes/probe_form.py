@@ -1,4 +1,4 @@
-"""What the page on long-context tests asks for: the task, methods and sizes, and the two requests they make."""
+"""What the page on long-context tests asks for: the task, methods and sizes, and the request they make."""
 
 from typing import Any
 
@@ -37,25 +37,18 @@ def title(task: str) -> str:
     return TASKS[task][0]
 
 
-def _request(**changes: object) -> Probe:
+def request(**changes: object) -> Probe:
+    """The request of a test in the text in use; `changes`: what is not as usual."""
     chosen = {name: st.session_state[name] for name in ("model", "text")}
     usual = {"choices": 4, "too_long": "refuse", "seed": 0, "rope": "as_trained", "factor": FURTHER}
     return Probe.from_arguments(chosen | usual | changes)
-
-
-def every_task() -> Probe:
-    """The request of the chart of every task: dense attention and a window, one length, one place."""
-    length = min(USUAL, asking.card(st.session_state["model"])["max_positions"])
-    methods = [{"name": name, "settings": {}} for name in FIRST]
-    sizes = {"lengths": [length], "depths": [0.5], "examples": [16], "items": 16, "write": True}
-    return _request(probes=list(PROBE_TASKS), methods=methods, **sizes)
 
 
 def chosen_map(picked: list[Asked]) -> Probe:
     """The request of the map of the chosen task."""
     chosen = st.session_state
     reach, choices = chosen["probe_reach"], chosen["probe_choices"]
-    return _request(
+    return request(
         probes=[chosen["probe"]],
         methods=[choice.spec for choice in picked],
         lengths=[reach // step for step in STEPS],

@@ -15,7 +15,7 @@ from app.probes import probe_charts, probe_form
 from app.probes.probe_form import title
 from app.quality.asked import changes
 from app.selection.decide import PROBE_TASKS
-from app.ui import jobs, plots, repeat, screen, studied, tables, widgets
+from app.ui import asking, jobs, plots, repeat, screen, studied, tables, widgets
 
 # Of a page that has no number yet.
 QUESTION = "How far back can it find something and use it?"
@@ -161,7 +161,11 @@ def _prompt(run: Run) -> None:
 def every_test(top: DeltaGenerator) -> None:
     """What dense attention can do at all, and what a window loses of it: every test at one length, beside chance, the
     answer at the `top`; or the button that runs them."""
-    request = probe_form.every_task()
+    # Dense attention and a window, one length, one place.
+    length = min(probe_form.USUAL, asking.card(st.session_state["model"])["max_positions"])
+    sizes = {"lengths": [length], "depths": [0.5], "examples": [16], "items": 16, "write": True}
+    methods = [{"name": name, "settings": {}} for name in probe_form.FIRST]
+    request = probe_form.request(probes=list(PROBE_TASKS), methods=methods, **sizes)
     run = cached.store().find(request)
     if run is None:
         jobs.run_button("Try every test", request, "probe_every", probe_form.tokens(request))

@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.errors import AnalysisError
 from analysis.runs import Run
 from app import cached
 from app.selection import state
@@ -82,8 +83,18 @@ def menu(
         data["file"] = {"id": secrets.token_hex(4), "text": written.decode()}
 
     def kept() -> None:
-        picture = (st.session_state.get(place) or {}).get("keep", "")
-        report.on_keep(about, picture.strip(), body or (lambda: report.numbers(values())))
+        # An <svg>, or nothing.
+        picture = (st.session_state.get(place) or {}).get("keep", "").strip()
+        if picture and not picture.startswith("<svg"):
+            return
+        try:
+            report.keep(about, picture, body() if body else report.numbers(values()))
+        except AnalysisError as error:
+            st.toast(plain(error), icon=":material/block:")
+            return
+        st.session_state[report.FRESH] = True
+        added = f"Added: {plain(about['title'])}. Share, on top, has the report."
+        st.toast(added, icon=":material/bookmark_added:")
 
     look: dict[str, Any] = {"on_csv_change": _nothing, "on_table_change": _nothing, "width": "content"}
     _MENU(key=place, data=data, on_keep_change=kept, **look)

@@ -5,13 +5,13 @@ It lives as long as the tab. It is bounded, and what it refuses it says why.
 
 import base64
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from analysis.errors import AnalysisError, BadSetting
+from analysis.errors import BadSetting
 from analysis.runs.price import spell_bytes
 from analysis.sheet import facts as facts_of, sheet, table
 from app.ui.spelled import plain
@@ -73,19 +73,6 @@ def keep(facts: dict[str, str], picture: str, body: str) -> None:
             "remove something first."
         )
     entries.append(added)
-
-
-def on_keep(facts: dict[str, str], picture: str, body: Callable[[], str]) -> None:
-    """A callback: keep a picture of the screen, an <svg> or nothing, and what `body` writes as HTML."""
-    if picture and not picture.startswith("<svg"):
-        return
-    try:
-        keep(facts, picture, body())
-    except AnalysisError as error:
-        st.toast(plain(error), icon=":material/block:")
-        return
-    st.session_state[FRESH] = True
-    st.toast(f"Added: {plain(facts['title'])}. Share, on top, has the report.", icon=":material/bookmark_added:")
 
 
 def page(entries: Sequence[Kept]) -> str:
