@@ -18,7 +18,7 @@ from .models import RANDOM, count_parameters, refuse_family
 from .places import CACHE, explained
 from .runs.price import spell_bytes
 from .runs.run import no_model
-from .seam.layers import causal_class, empty_model
+from .seam.layers import causal_class, draw_weights, empty_model
 
 KIND = torch.bfloat16
 # Bytes of one file of weights, and of main memory that writing it takes.
@@ -217,6 +217,6 @@ def _drawn(lm: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
             getattr(module, name).zero_()
         # what encloses a module may draw its weights after it
         for depth in range(place.count(".") + 1, -1, -1):
-            lm._init_weights(lm.get_submodule(".".join(place.split(".")[:depth])))
+            draw_weights(lm, lm.get_submodule(".".join(place.split(".")[:depth])))
         yield from [(full[name], getattr(module, name).detach()) for name in names if full[name] in once]
         module.to_empty(device="meta", recurse=False)

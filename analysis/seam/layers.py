@@ -134,3 +134,8 @@ def causal_class(config: Any) -> type[PreTrainedModel] | None:
     """The class of causal language model that a configuration describes; None where transformers has none."""
     mapping: Any = AutoModelForCausalLM._model_mapping
     return mapping[type(config)] if type(config) in mapping else None
+
+
+def draw_weights(lm: PreTrainedModel, module: torch.nn.Module) -> None:
+    """Fill the parameters of one module of a model at random, as its family begins a training."""
+    lm._init_weights(module)
