@@ -163,14 +163,14 @@ def _truthful_choices(record: Record) -> dict:
     return {"question": record["question"], "mc1_targets": {"choices": choices, "labels": labels}}
 
 
-def _boolq(record: Record) -> dict:
-    label = record["label"] if "label" in record else record["answer"]
-    return {"passage": record["passage"], "question": record["question"], "label": int(label)}
-
-
 HELLASWAG = _taken("activity_label", "ctx_a", "ctx_b", "endings", label=str)
 PIQA = _taken("goal", "sol1", "sol2", label=int)
 WINOGRANDE = _taken("sentence", "option1", "option2", answer=str)
+# As in SuperGLUE, or as its own files have it.
+BOOLQ: tuple[Callable[[Record], dict], ...] = (
+    _taken("passage", "question", label=int),
+    lambda record: {"passage": record["passage"], "question": record["question"], "label": int(record["answer"])},
+)
 TASKS = {
     "hellaswag": Task("HellaSwag", "hellaswag", "hellaswag", "acc_norm", 0.25, (HELLASWAG,)),
     "arc_easy": Task("ARC-Easy", "arc_easy", "arc", "acc_norm", 0.25, (_arc, _arc_ready)),
@@ -181,6 +181,6 @@ TASKS = {
     ),
     "truthfulqa": Task("TruthfulQA MC1", "truthfulqa_mc1", "truthfulqa", "acc", None, (_truthful, _truthful_choices)),
     "gsm8k": Task("GSM8K", "gsm8k", "gsm8k", "exact_match", None, (_taken(question=str, answer=str),), 8),
-    "boolq": Task("BoolQ", "boolq", "super_glue/boolq", "acc", 0.5, (_boolq,)),
+    "boolq": Task("BoolQ", "boolq", "super_glue/boolq", "acc", 0.5, BOOLQ),
     "winogrande": Task("Winogrande", "winogrande", "winogrande", "acc", 0.5, (WINOGRANDE,)),
 }
