@@ -60,7 +60,7 @@ def _hub(name: str) -> available.OnTheHub:
 
 
 def _box() -> None:
-    """The models that may be chosen, how the one in use is held, and any other by its name."""
+    """The models that may be chosen, how the one in use is held, any other by its name, and what is loaded."""
     current, listed = st.session_state["model"], limits().models
     _choose(places.plain_name(current), listed)
     if not limits().demo:

@@ -83,7 +83,10 @@ def _tokens(sizes: dict[str, Any]) -> int:
     """Tokens that a study reads and trains on, roughly."""
     read = sizes.get("length", 1024) * sizes.get("windows", 1)
     trained = (sizes.get("steps") or 0) * (sizes.get("tokens_per_step") or 0)
-    return read + PASSES * trained * (sizes.get("seeds") or 1)
+    seeds = sizes.get("seeds") or 1
+    # About one of four arms is trained from every seed, the others less often: of four rates one is chosen.
+    trainings = (seeds + 3 * min(sizes.get("others", seeds), seeds)) / 4
+    return read + round(PASSES * trained * trainings)
 
 
 def _accelerated(device: str) -> bool:

@@ -29,7 +29,9 @@ class Finetune(OfModel):
     length: int = field(512, "tokens in a window of text")
     windows: int = field(64, "number of held-out windows of text")
     seeds: int = field(
-        3, "how often each arm is trained: with seed and those after it; three let a difference be said of the method"
+        3,
+        "how often each arm is trained at the rate that its first training chooses: with seed and those after it; "
+        "three let a difference be said of the method",
     )
     others: int = field(
         1,

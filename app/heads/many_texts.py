@@ -32,7 +32,7 @@ def show(tokens: dict, layer: int, head: int) -> None:
     fields.corpus("heads_corpus", cached.corpus(), ("Texts from", "Texts"), "The bundled samples", "corpus")
     corpus = st.session_state["heads_corpus"] or cached.corpus()
     request = cached.request(HeadTexts, model=st.session_state["model"], corpus=corpus)
-    # Of a folder the most that can be.
+    # About how many tokens are read: of a folder the most that can be.
     keys, tokens_read = corpus.split("+"), TOKENS
     if set(keys) <= set(cached.texts()):
         tokens_read = min(TOKENS, sum(len(cached.store().text(key)[1]) for key in keys) // LETTERS)

@@ -41,7 +41,7 @@ def show(run: Run, key: str) -> None:
     # MoBA's heads choose for themselves, so that none of them starves.
     shared = next((row["kind"] for row in rows if row["kind"] in {head["kind"] for head in starved}), None)
     if shared is not None:
-        _offered(run, [row for row in starved if row["kind"] == shared], key)
+        _starved(run, [row for row in starved if row["kind"] == shared], key)
     titled = [row | {"title": ROUTERS[row["kind"]].title} for row in rows]
     plots.listed(COLUMNS, titled, f"{key}_indexers", "Indexers", f"{run.id}{run.created}")
     lines, points = [], []
@@ -91,7 +91,7 @@ def _names(model: str) -> dict[tuple[int, int], str]:
     return {(row["layer"], row["head"]): f" {row['name']}" for row in reversed(rows)}
 
 
-def _offered(run: Run, starved: list[dict], key: str) -> None:
+def _starved(run: Run, starved: list[dict], key: str) -> None:
     """How many heads get little under the selection that they share, the hungriest first; then the text in use, painted
     by what a chosen head reads and its indexer did not offer."""
     chosen, shared, names = st.session_state, starved[0]["kind"], _names(run.request["model"])
@@ -117,18 +117,18 @@ def _offered(run: Run, starved: list[dict], key: str) -> None:
     drawn = figure(data, "head (layer.head)", "far attention found", xaxis=NAMES, yaxis=SHARE)
     title = f"Heads under the selection of {ROUTERS[shared].title}, the hungriest first"
     plots.draw(drawn, heads, title, f"{key}_starved", "recall@l")
-    cells = {(row["layer"], row["head"]): row for row in heads}
-    now = (chosen["layer"], chosen["head"])
-    now = now if now in cells else next(iter(cells))
-    chosen["route_starved"] = now
-
-    def on_change() -> None:
-        state.choose(chosen, **dict(zip(("layer", "head"), chosen["route_starved"], strict=True)), query=None)
-
-    look: dict[str, Any] = {"format_func": lambda cell: cells[cell]["name"], "on_change": on_change, "width": 300}
-    st.selectbox("What was this head not offered?", list(cells), key="route_starved", **look)
     # What it has to read first may wait for its button: the rest stands all the same.
     with widgets.guarded():
+        cells = {(row["layer"], row["head"]): row for row in heads}
+        now = (chosen["layer"], chosen["head"])
+        now = now if now in cells else next(iter(cells))
+        chosen["route_starved"] = now
+
+        def on_change() -> None:
+            state.choose(chosen, **dict(zip(("layer", "head"), chosen["route_starved"], strict=True)), query=None)
+
+        look: dict[str, Any] = {"format_func": lambda cell: cells[cell]["name"], "on_change": on_change, "width": 300}
+        st.selectbox("What was this head not offered?", list(cells), key="route_starved", **look)
         tokens = asking.inspected()["tokens"]
         widgets.settled("query", [None, *range(tokens)], None)
         about = {"model": run.request["model"], "text": chosen["text"], "layer": now[0], "head": now[1]}

@@ -138,7 +138,7 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
         on_arc=lambda: pair_list.choose_row(keys, painted.clicked(look.key, "arc")),
         on_class=lambda: state.choose(st.session_state, group=painted.clicked(look.key, "class")),
         on_head=lambda: st.session_state.update({OPENED: st.session_state[look.key]["head"]}),
-        on_pasted=lambda: topbar.take(text=st.session_state[look.key]["pasted"]),
+        on_pasted=lambda: topbar.take(text=st.session_state[look.key].get("pasted") or ""),
     )
     # A head, a query of it and a key, named as "2.4.1206.977"; with ".why" behind, to *Why*.
     if opened := st.session_state.pop(OPENED, None):

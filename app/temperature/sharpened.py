@@ -6,7 +6,6 @@ import streamlit as st
 
 from analysis.claims import Comparison
 from analysis.commands.temperature import Temperature, TemperatureCurve
-from analysis.runs import Run
 from app import cached
 from app.selection import state
 from app.selection.sparsify import SHARPNESS, SOFTMAX
@@ -30,7 +29,7 @@ def every_head(layer: int, head: int) -> None:
     """The sharpness of the layer's heads, and of every layer, at all temperatures and over every query."""
     st.subheader("Every head over every query", anchor=False, help=cached.glossary("softmax temperature"))
     args = state.study_args(st.session_state, t=list(SOFTMAX), layer=layer, head=head, part=0)
-    run: Run = asking.ask(Temperature(**args), "Measuring every temperature")
+    run = asking.ask(Temperature(**args), "Measuring every temperature")
     titles = {name: title for name, (title, _, _) in SHARPNESS.items()}
     st.segmented_control("Sharpness as", list(titles), format_func=titles.__getitem__, key="sharpness", required=True)
     name = st.session_state["sharpness"]

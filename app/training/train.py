@@ -70,8 +70,10 @@ def tab() -> None:
             router = cached.router_name(request.spelled)
             purpose = f"This makes the router {router}; the model stays as it is."
             if request.phase == 2:
-                copy = f"finetuned/{request.model.replace('/', '--')}-{router}"
-                purpose = f"This trains a copy of the model together with the router {router}, under the name {copy}."
+                trained = f"finetuned/{request.model.replace('/', '--')}-{router}"
+                purpose = (
+                    f"This trains a copy of the model together with the router {router}, under the name {trained}."
+                )
             jobs.run_button(
                 "Train it again" if stored else "Train",
                 request,

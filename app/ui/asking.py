@@ -47,7 +47,8 @@ def ask(request: Command, doing: str, tokens: int | None = None, draw: Draw | No
 def compute(
     request: Command, doing: str, tokens: int | None = None, draw: Draw | None = None, goes_on: bool = False
 ) -> Run:
-    """As `ask`, for what was looked up and is not stored. `goes_on`: what is smaller stands there already."""
+    """As `ask`, for what was looked up and is not stored; what waits for its Run button raises Waiting, with the button
+    on the page. `goes_on`: what is smaller stands there already."""
     due, drawing, stopped = cached.due(request, tokens), cached.drawing(), st.session_state.get(STOPPED) == request
     may_wait = stopped or not request.unasked
     if may_wait and due.refused:

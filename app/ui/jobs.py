@@ -182,7 +182,7 @@ def called(verb: str, arguments: Mapping[str, Any] | None = None) -> str:
 def restart_button(key: str) -> None:
     """Offer another worker for one that was stopped or hangs."""
     help = "What it had begun begins anew, a job at its last checkpoint where it has one."
-    restart = widgets.attempt("job_trouble")(cached.jobs().restart)
+    restart = widgets.attempt("job_trouble")(lambda: cached.jobs().restart())
     st.button("Restart the worker", key=key, on_click=restart, icon=":material/restart_alt:", help=help)
 
 

@@ -19,7 +19,7 @@ from app.selection import state
 SHORTEST = 256
 # Tokens of the shortest part that is offered where the memory lacks.
 LEAST = 64
-# Of the session: what starts when the page is drawn again, since it was clicked under another name.
+# Of the session: what starts when the page is drawn again, because `set_off` named it.
 GO = "_go"
 
 

@@ -85,7 +85,8 @@ def each(*parts: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def attempt(place: str) -> Iterator[None]:
-    """A callback runs outside the page's own guard and must not fail either: its error is kept for `trouble`."""
+    """A callback runs outside the page's own guard and must not fail either: its error is kept for `trouble`.
+    Also around a callback: `attempt(place)(callback)`."""
     st.session_state[place] = None
     try:
         yield

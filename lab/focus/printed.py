@@ -88,7 +88,7 @@ class FocusPrinted(Seeds, Windows):
             reads = Reads(trainer.units)
             for seed in self.every_seed:
                 plan = self.plan(steps, best, seed)
-                router = trainer.router(f"{steps:,} steps, seed {seed}", plan)
+                router = trainer.router(f"{steps:,} steps", plan)
                 arms = {key: [trained_arm(reading, router, self.window)] for key, reading in READ.items()}
                 reads.add(pooled_reads(trainer, router, arms | {"random": chance_arms(router, plan)}))
                 curves += loss_curve(router.about["losses"], POINTS, steps=steps, seed=seed)

@@ -44,7 +44,7 @@ class Asked:
         values: dict[str, list[float]] = {}
         for item, result in zip(self.items, results, strict=True):
             by_filter = {}
-            for ensemble in getattr(self.harness, "_filters", []) if isinstance(result[0], str) else ():
+            for ensemble in (getattr(self.harness, "_filters", None) or []) if isinstance(result[0], str) else ():
                 from lm_eval.api.instance import Instance
 
                 instances = [

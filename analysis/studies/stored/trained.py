@@ -102,8 +102,8 @@ class Trainer:
     """Trains on `documents` and measures on held-out `windows` [n, T]; `units` [n] says which document each is of.
 
     What is done lies in `work`, named by a hash of all that decides it, and is not done again; a training that was
-    stopped goes on from its checkpoint. `expected` units of work are to do, of which `done` are. Every arm is trained
-    `seeds` times; `curves` are the losses of the trainings so far, as `loss_curve`.
+    stopped goes on from its checkpoint. `expected` units of work are to do, of which `done` are. An arm is trained at
+    most `seeds` times; `curves` are the losses of the trainings so far, as `loss_curve`.
     """
 
     lm: Model
@@ -208,7 +208,7 @@ class PhaseTrainer(Trainer):
             report = self.within(self.named(name, plan.seed), TRAINED).progress
             copy, router, _, log = finetune(self.lm, start, self.ids, plan, checkpoint, report)
             result: dict[str, Any] = {"losses": [row["loss"] for row in log]}
-            context, named = self.within(name, 1 - TRAINED, TRAINED), arms(router)
+            context, named = self.within(self.named(name, plan.seed), 1 - TRAINED, TRAINED), arms(router)
             count = sum(map(len, named.values()))
             for number, (where, ids) in enumerate(windows.items()):
                 bench = Bench(copy, router, ids, self.n_sink, None, context, count * len(windows), count * number)

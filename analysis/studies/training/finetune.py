@@ -42,15 +42,16 @@ class Baseline(Seeds, Windows):
     """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
     on the generated tasks, paired with the base.
 
-    Each is trained once at every rate, then `seeds` times in all at the rate which the windows that do not report
-    choose, and `others` times at the rest. LoRA and DoRA have ranks 4 and 16, Focus `groups` groups and 2, of 16
-    dimensions; a model that reads with Longformer, Performer or Routing Transformer is also measured as it was
+    Each is trained once at every rate, then `seeds` times in all at each rate that a reading chooses on the windows
+    that do not report, and `others` times at the rest. LoRA and DoRA have ranks 4 and 16, Focus `groups` groups and 2,
+    of 16 dimensions; a model that reads with Longformer, Performer or Routing Transformer is also measured as it was
     pretrained. With `keep` every copy stays as a model. With `benchmarks` every copy is asked those of the tables whose
     files are in models_cache/benchmarks.
-    `rows`: per training and reading `label line read rate trained_parameters new_domain old_domain` (as perplexity)
-    `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old` (nats) and
-    `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. `curves`: the losses of every
-    training, as `loss_curve`."""
+
+    `rows`: per way, rate and reading `label line read rate seeds trained_parameters new_domain old_domain` (as
+    perplexity) `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old`
+    (nats) and `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. `curves`: the losses
+    of every training, as `loss_curve`."""
 
     name = "baselines"
     tables = ("rows", "curves")
@@ -124,6 +125,7 @@ class Baseline(Seeds, Windows):
             best = {
                 min(rates, key=lambda rate: choosing(first[rate][1]["reads"][read], new, units)) for read in readings
             }
+            trainer.expected += (len(best) - 1) * (self.seeds - others)
             for rate, (first_plan, part) in first.items():
                 way = Way(kind, size, rate)
                 if first_plan and first_plan.phase == 1 and rate == rates[-1]:

@@ -111,7 +111,7 @@ def sentence(rows: list[dict], seeds: int, tasks_are: str = "Tasks right") -> st
 
 def trained_less(rows: list[dict], seeds: int) -> list[str]:
     """The note that rates which were not chosen were trained less often, where they were."""
-    fewest = min(row.get("seeds", 1) for row in rows if row["rate"] is not None)
+    fewest = min(row.get("seeds", seeds) for row in rows if row["rate"] is not None)
     return [f"Trainings at a rate that was not chosen: {fewest}."] if fewest < seeds else []
 
 
