@@ -20,8 +20,7 @@ SIZES = {r"(\d+) steps": "steps", r"(\d+) training": "seeds", r"(\d+) documents"
 
 # Grids that were asked for at the size of the bundled model.
 ASKED_FOR = {"ablations", "dominance", "finetuning", "baselines", "alignment", "focal-temperatures"}
-TRAININGS, WINDOW, STEPS = 3, 128, 600
-DOCUMENTS = {"ablations": 16, "dominance": 16}
+TRAININGS, WINDOW, STEPS, DOCUMENTS = 3, 128, 600, 16
 
 
 def studies(row):
@@ -37,8 +36,7 @@ def as_asked(name, study):
     drawn = {point["seed"] for point in curves if "seed" in point}
     repeated = protocol.get("seeds", 0) >= TRAININGS and bool(curves) and (not drawn or len(drawn) >= TRAININGS)
     window = protocol["sizes"].get("window")
-    enough = window is None or (window >= WINDOW and protocol["steps"] >= STEPS)
-    enough = enough and protocol["units"] >= DOCUMENTS.get(name, 1)
+    enough = window is None or (window >= WINDOW and protocol["steps"] >= STEPS and protocol["units"] >= DOCUMENTS)
     return name in ASKED_FOR and repeated and enough
 
 
