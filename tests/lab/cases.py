@@ -143,8 +143,8 @@ def ask(name: str, home: Path, output: Path, progress=quiet, **options: Any):
     """The result of a study asked for its case, `options` overriding that; no progress may be told while a method is
     on the model."""
     case = CASES[name]
-    given: dict[str, Any] = {"model": str(home / case.model), "output": str(output), **case.options}
-    given |= {"corpus": str(home / case.corpus)} if case.corpus else {}
+    arguments: dict[str, Any] = {"model": str(home / case.model), "output": str(output), **case.options}
+    arguments |= {"corpus": str(home / case.corpus)} if case.corpus else {}
 
     def told(fraction: float, stage: str) -> None:
         assert clean(context) and 0 <= fraction <= 1 and stage
@@ -152,4 +152,4 @@ def ask(name: str, home: Path, output: Path, progress=quiet, **options: Any):
 
     context = Context(progress=told, state=home / "state", browser=False)
     with patched(name):
-        return NAMED[name](**given | options, context=context)
+        return NAMED[name](**arguments | options, context=context)

@@ -45,11 +45,11 @@ def lab_home(home: Path) -> None:
     (home / "far" / "pretrain.json").write_text(json.dumps({"recipe": asdict(FAR)}))
     texts = [sample for _, sample in sample_texts().values()]
     for folder, ending in (("books", "txt"), ("python", "py")):
-        for at, side in enumerate(("train", "valid")):
-            write(home / "three" / folder / side / f"a.{ending}", texts[at][:3000])
-            write(home / "two" / folder / side / f"{at}.{ending}", text(10 * (ending == "py") + at))
+        for number, side in enumerate(("train", "valid")):
+            write(home / "three" / folder / side / f"a.{ending}", texts[number][:3000])
+            write(home / "two" / folder / side / f"{number}.{ending}", text(10 * (ending == "py") + number))
     for side in ("train", "valid"):
-        titles = [f" = Title {side} {at} = \n\n the cat sat on the mat . \n" * 9 for at in range(9)]
+        titles = [f" = Title {side} {index} = \n\n the cat sat on the mat . \n" * 9 for index in range(9)]
         write(home / "three" / "wikitext2" / f"wiki.{side}.tokens", "".join(titles))
     for seed in range(5):
         write(home / "five" / f"{seed}.txt", text(seed))
@@ -68,8 +68,8 @@ def run(name: str, home: Path, work: Path, folder: Path) -> None:
     stored = json.loads(path.read_text(), parse_constant=pytest.fail)
     context = Context(state=home / "state", browser=False)
     with cases.patched(name):
-        at = NAMED[name].setting(stored, context, str(home / case.corpus) if case.corpus else "")
-        (folder / "check.json").write_text(json.dumps(check(at, stored).numbers["rows"]))
+        setting = NAMED[name].setting(stored, context, str(home / case.corpus) if case.corpus else "")
+        (folder / "check.json").write_text(json.dumps(check(setting, stored).numbers["rows"]))
 
 
 @pytest.fixture(scope="session")

@@ -63,12 +63,12 @@ REFUSED = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_study_stores_is_whole_and_a_part_comes_again(name, stored, folder_of, home):
-    made, study = stored(name), NAMED[name]
-    assert made["sentence"] and made["protocol"]["verb"] == f"study {name}"
-    assert str(home) not in json.dumps(made["rows"])
-    keys = set().union(*made[study.tables[0]])
-    assert {column["name"] for column in made["columns"]} <= keys
-    for panel in made.get("panels", ()):
+    study_numbers, study = stored(name), NAMED[name]
+    assert study_numbers["sentence"] and study_numbers["protocol"]["verb"] == f"study {name}"
+    assert str(home) not in json.dumps(study_numbers["rows"])
+    keys = set().union(*study_numbers[study.tables[0]])
+    assert {column["name"] for column in study_numbers["columns"]} <= keys
+    for panel in study_numbers.get("panels", ()):
         assert all(len(line["y"]) == len(panel["x_values"]) for line in panel["series"]), panel["title"]
     rows = json.loads((folder_of(name) / "check.json").read_text())
     if name != "step-cost":  # the memory of a step is of whatever else this process holds

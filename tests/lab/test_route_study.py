@@ -28,25 +28,25 @@ def test_the_study_stores_its_table_and_a_part_comes_again(home, tmp_path):
     with pytest.raises(BadSetting, match="no key lies|minimum distance is 64"):
         routing(corpus=texts, model=str(home / "tiny"), context=folder)  # the tiny model reads 64 tokens
     longer = save_model(tmp_path / "longer", max_position_embeddings=160)
-    for at, path in enumerate(sorted((home / "corpus").rglob("*.txt"))):
-        assert at < 8 and path.stat().st_size >= 1000
+    for number, path in enumerate(sorted((home / "corpus").rglob("*.txt"))):
+        assert number < 8 and path.stat().st_size >= 1000
     result = routing(corpus=texts, model=str(longer), prompts=3, context=folder)
-    kept = json.loads((tmp_path / "studies" / "routing.json").read_text(), parse_constant=pytest.fail)
-    assert result.numbers["path"].endswith("routing.json") and "rows" not in kept
-    assert str(tmp_path) not in json.dumps({**kept, "protocol": {**kept["protocol"], "model": ""}}).replace(
+    study = json.loads((tmp_path / "studies" / "routing.json").read_text(), parse_constant=pytest.fail)
+    assert result.numbers["path"].endswith("routing.json") and "rows" not in study
+    assert str(tmp_path) not in json.dumps({**study, "protocol": {**study["protocol"], "model": ""}}).replace(
         str(longer), ""
     )
-    assert {(c["min_distance"], c["sinks"]) for c in kept["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
-    assert part_again(routing, kept, home, state=tmp_path)
-    assert set(kept["check"]) == set(ROUTERS) - set(ABLATIONS), "what is stored for use"
-    assert {row["router"] for row in kept["curve"]} == set(ROUTERS)
+    assert {(c["min_distance"], c["sinks"]) for c in study["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
+    assert part_again(routing, study, home, state=tmp_path)
+    assert set(study["check"]) == set(ROUTERS) - set(ABLATIONS), "what is stored for use"
+    assert {row["router"] for row in study["curve"]} == set(ROUTERS)
     names = {path.name for path in (tmp_path / "routing").iterdir()}
     assert {"c5-d64-s0.safetensors", "c5-d64-s4.json", "curves.safetensors", "curves.json"} <= names
 
 
 def test_a_stopped_run_goes_on_from_the_routers_that_are_trained(home, tmp_path, monkeypatch):
-    given = {"corpus": str(home / "corpus"), "model": str(home / "tiny"), "work": str(tmp_path / "work"), **SMALL}
-    seen, trained = Context(state=tmp_path, browser=False), []
+    arguments = {"corpus": str(home / "corpus"), "model": str(home / "tiny"), "work": str(tmp_path / "work"), **SMALL}
+    context, trained = Context(state=tmp_path, browser=False), []
     fit = SaapMLP.fit
 
     def counted(self, queries, mass, **options):
@@ -57,16 +57,16 @@ def test_a_stopped_run_goes_on_from_the_routers_that_are_trained(home, tmp_path,
 
     monkeypatch.setattr(SaapMLP, "fit", counted)
     with pytest.raises(KeyboardInterrupt):
-        STUDIES["route"](**given, context=seen)
+        STUDIES["route"](**arguments, context=context)
     assert len(list((tmp_path / "work").glob("*.safetensors"))) == 2, "one for each router of a layer that was trained"
     (tmp_path / "go on").touch()
-    again = STUDIES["route"](**given, context=seen).numbers
+    again = STUDIES["route"](**arguments, context=context).numbers
     assert len(trained) == 3 + 7 and not list((tmp_path / "work").iterdir()), "the third anew, and no more"
     monkeypatch.undo()
-    whole = STUDIES["route"](**given | {"work": None}, context=seen).numbers
-    assert again["rows"] == whole["rows"]
+    straight = STUDIES["route"](**arguments | {"work": None}, context=context).numbers
+    assert again["rows"] == straight["rows"]
     with pytest.raises(BadSetting, match="stored from the command line"):
-        STUDIES["route"](**given, context=Context(state=tmp_path))
+        STUDIES["route"](**arguments, context=Context(state=tmp_path))
 
 
 def test_what_is_stored_of_the_bundled_model_can_be():
@@ -75,10 +75,10 @@ def test_what_is_stored_of_the_bundled_model_can_be():
     for row in (row for row in stored["curve"] if row["router"] == "random"):
         points = row.get("recall_points") or [row["recall_low"], row["recall_high"]]
         assert min(points) <= row["share"] <= max(points)
-    found = {(row["router"], row["l"]): row["recall"] for row in stored["curve"]}
-    steps = sorted({visited for _, visited in found})
-    for router in {router for router, _ in found}:
-        mine = [found[router, visited] for visited in steps]
-        assert mine == sorted(mine) and all(
-            recall <= found["oracle", visited] for recall, visited in zip(mine, steps, strict=True)
+    recalls = {(row["router"], row["l"]): row["recall"] for row in stored["curve"]}
+    steps = sorted({visited for _, visited in recalls})
+    for router in {router for router, _ in recalls}:
+        own_recalls = [recalls[router, visited] for visited in steps]
+        assert own_recalls == sorted(own_recalls) and all(
+            recall <= recalls["oracle", visited] for recall, visited in zip(own_recalls, steps, strict=True)
         )

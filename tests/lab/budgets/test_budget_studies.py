@@ -12,19 +12,19 @@ ARMS = ["static", "with the query", "the query zeroed at test", "retrained witho
 
 
 def test_query_budgets_read_as_many_keys_as_static_ones(stored):
-    made = stored("query-router")
-    assert [row["arm"] for row in made["rows"]] == ["dense", *ARMS, *ARMS]
+    study = stored("query-router")
+    assert [row["arm"] for row in study["rows"]] == ["dense", *ARMS, *ARMS]
     tables = ["a table of heads", "a table of heads and positions"]
-    assert [row["arm"] for row in made["correlations"]] == [*ARMS[1:], *tables]
-    assert made["rows"][0]["reads_causal"] == 1 and made["rows"][0]["attended"] == 16.5
-    for row in made["rows"]:
+    assert [row["arm"] for row in study["correlations"]] == [*ARMS[1:], *tables]
+    assert study["rows"][0]["reads_causal"] == 1 and study["rows"][0]["attended"] == 16.5
+    for row in study["rows"]:
         assert row["reads_causal"] <= row["reads_kv_least"] <= row["reads_kv_most"] <= 1
         assert row["kv_read"] == pytest.approx((1 + row["reads_kv_least"]) / 2)
-    for at in (1, 5):
-        keys = [row["attended"] for row in made["rows"][at : at + 4]]
-        assert max(keys) / min(keys) < 1.1 and made["rows"][at]["against_static"] == 0
-    assert {curve["rate"] for curve in made["curves"]} == {3e-4, 1e-3, 3e-3} and len(made["curves"]) == 6
-    assert set(made["check"]) == {"mean log k*", "losses, cap 3", "losses, cap 8"}
+    for first in (1, 5):
+        keys = [row["attended"] for row in study["rows"][first : first + 4]]
+        assert max(keys) / min(keys) < 1.1 and study["rows"][first]["against_static"] == 0
+    assert {curve["rate"] for curve in study["curves"]} == {3e-4, 1e-3, 3e-3} and len(study["curves"]) == 6
+    assert set(study["check"]) == {"mean log k*", "losses, cap 3", "losses, cap 8"}
 
 
 def test_one_document_cannot_be_split(ask, tmp_path):
@@ -42,38 +42,44 @@ def test_keys_by_hand():
 
 
 def test_as_many_keys_in_each_arm_and_the_selection_texts_choose(stored):
-    made = stored("allocation")
-    assert [(row["keys"], row["arm"]) for row in made["rows"]] == [(n, arm) for n in (4, 12) for arm in allocation.ARMS]
-    heads = np.size(made["shared"]["ranks"])
+    study = stored("allocation")
+    assert [(row["keys"], row["arm"]) for row in study["rows"]] == [
+        (n, arm) for n in (4, 12) for arm in allocation.ARMS
+    ]
+    heads = np.size(study["shared"]["ranks"])
     controls = {allocation.EVEN: set(), allocation.RANKS: {"even"}, allocation.ABLATION: {"even", "ranks"}}
-    for row in made["rows"]:
+    for row in study["rows"]:
         assert row["total"] == heads * row["keys"] >= heads * row["attended"] > 0
         assert row["reads_causal"] <= row["reads_kv_least"] <= row["reads_kv_most"] <= 1
-        tried = [one for one in made["tried"] if (one["keys"], one["arm"]) == (row["keys"], row["arm"])]
+        tried = [trial for trial in study["tried"] if (trial["keys"], trial["arm"]) == (row["keys"], row["arm"])]
         assert len(tried) == {allocation.EVEN: 0, allocation.RANKS: 2, allocation.ABLATION: 4}[row["arm"]]
         if tried:
-            best = min(tried, key=lambda one: one["loss"])
+            best = min(tried, key=lambda trial: trial["loss"])
             assert (row["by"], row["evenly"]) == (best["by"], best["evenly"])
         against = {name for name in ("dense", "even", "ranks") if f"against_{name}" in row}
         assert against == {"dense"} | controls[row["arm"]]
-    assert len({made["protocol"][name] for name in ("text", "calibrated_on", "selected_on")}) == 3
-    assert made["protocol"]["units"] == 6 and all(np.sum(one) == pytest.approx(1) for one in made["shared"].values())
-    assert set(made["check"]) == {"even", "ranks", "zero", "mean"}
+    assert len({study["protocol"][name] for name in ("text", "calibrated_on", "selected_on")}) == 3
+    assert study["protocol"]["units"] == 6 and all(
+        np.sum(share) == pytest.approx(1) for share in study["shared"].values()
+    )
+    assert set(study["check"]) == {"even", "ranks", "zero", "mean"}
 
 
 def test_the_smallest_cap_that_passes_is_chosen_for_every_corpus_and_context(stored):
-    made = stored("calibration")
-    places = [(row["corpus"], row["context"]) for row in made["rows"]]
+    study = stored("calibration")
+    places = [(row["corpus"], row["context"]) for row in study["rows"]]
     assert places == [("novels", 32), ("novels", 64), ("python", 32), ("python", 64)]
-    for row in made["rows"]:
-        sweep = [one for one in made["sweeps"] if (one["corpus"], one["context"]) == (row["corpus"], row["context"])]
-        chosen = next((one for one in sweep if one["passes"]), sweep[-1])
+    for row in study["rows"]:
+        sweep = [
+            point for point in study["sweeps"] if (point["corpus"], point["context"]) == (row["corpus"], row["context"])
+        ]
+        chosen = next((point for point in sweep if point["passes"]), sweep[-1])
         assert (row["cap"], row["beta"]) == (chosen["cap"], chosen["beta"])
         assert row["verdict"] == "too few documents to judge" and row["upper"] is None, "one document has no limit"
         assert row["tokens"] == 64 and len(chosen["bins"]) == 16
-        assert all(not one["passes"] for one in sweep if one["beta"] < row["beta"])
-    assert [one["context"] for one in made["rank_correlations"]] == [32, 64]
-    assert all(-1 <= one["pearson_log"] <= 1 for one in made["rank_correlations"])
+        assert all(not point["passes"] for point in sweep if point["beta"] < row["beta"])
+    assert [row["context"] for row in study["rank_correlations"]] == [32, 64]
+    assert all(-1 <= row["pearson_log"] <= 1 for row in study["rank_correlations"])
 
 
 def test_twice_the_context_is_no_reason_for_fewer_documents(ask, tmp_path):
@@ -83,8 +89,8 @@ def test_twice_the_context_is_no_reason_for_fewer_documents(ask, tmp_path):
             (tmp_path / "many" / side / f"{seed}.txt").write_text(text(seed))
     rows = ask("calibration", corpus=str(tmp_path / "many"), windows=4).numbers["rows"]
     assert {row["corpus"] for row in rows} == {"many"}, "a folder of texts is one corpus"
-    found = [(row["context"], row["units"], row["tokens"]) for row in rows]
-    assert found == [(32, 3, 4 * 32), (64, 3, 3 * 64)], "two windows of 64 have as many tokens, of two documents"
+    sizes = [(row["context"], row["units"], row["tokens"]) for row in rows]
+    assert sizes == [(32, 3, 4 * 32), (64, 3, 3 * 64)], "two windows of 64 have as many tokens, of two documents"
 
 
 NOBODY = {"upper": None, "worst_bin_upper": None}

@@ -40,69 +40,72 @@ def test_without_the_query_nothing_of_it_is_used():
 
 
 def test_samples_are_the_queries_and_ranks_of_dense_attention():
-    model, ids, seen = load_model(tiny("llama")), token_ids(2, 40).numpy(), {}
-    found = sample_queries(model, ids, 0.8, seed=3)
-    assert len(found) == 2 * LAYERS * 4 * QUERIES and found.q.shape[1] == 8 and found.length == 40
+    model, ids, probabilities = load_model(tiny("llama")), token_ids(2, 40).numpy(), {}
+    sampled = sample_queries(model, ids, 0.8, seed=3)
+    assert len(sampled) == 2 * LAYERS * 4 * QUERIES and sampled.q.shape[1] == 8 and sampled.length == 40
 
     def watch(block, mass):
-        seen.setdefault(block.layer, []).append(mass[0].double())
+        probabilities.setdefault(block.layer, []).append(mass[0].double())
 
     for row in ids:
         with apply(model, METHODS["dense"](), watch=watch), torch.no_grad():
             model.lm(torch.as_tensor(row)[None], use_cache=False)
-    per_window = found.log_k.view(2, LAYERS, 4, QUERIES), found.place.view(2, LAYERS, 4, QUERIES)
+    per_window = sampled.log_k.view(2, LAYERS, 4, QUERIES), sampled.place.view(2, LAYERS, 4, QUERIES)
     for window in range(2):
         for layer in range(LAYERS):
-            rows = seen[layer][window]  # [H, T, T]
+            rows = probabilities[layer][window]  # [H, T, T]
             ranks = ((rows.sort(-1, descending=True).values.cumsum(-1) < 0.8 - 1e-6).sum(-1) + 1).log()
             for head in range(4):
                 log_k, place = (x[window, layer, head] for x in per_window)
                 assert torch.allclose(log_k, ranks[head, place].float(), atol=1e-6)
-    assert found.cell.view(2, LAYERS, 4, QUERIES)[0, 1, 2].unique().tolist() == [6]
+    assert sampled.cell.view(2, LAYERS, 4, QUERIES)[0, 1, 2].unique().tolist() == [6]
     with pytest.raises(BadSetting, match="read a window or cap their scores"):
         sample_queries(load_model(tiny("gemma2")), ids, 0.8, 0)
 
 
 def test_correlations_by_hand():
     """Two heads with means 1 and 5: knowing the head alone is nearly all of the pooled correlation, none within."""
-    made = samples([0.0, 1.0, 2.0, 4.0, 5.0, 6.0], [0, 0, 0, 1, 1, 1], [1, 1, 9, 1, 9, 9])
-    heads = correlations(torch.tensor([1.0, 1.0, 1.0, 5.0, 5.0, 5.0]), made)
+    six = samples([0.0, 1.0, 2.0, 4.0, 5.0, 6.0], [0, 0, 0, 1, 1, 1], [1, 1, 9, 1, 9, 9])
+    heads = correlations(torch.tensor([1.0, 1.0, 1.0, 5.0, 5.0, 5.0]), six)
     assert heads["pooled"] == pytest.approx(np.corrcoef([1, 1, 1, 5, 5, 5], [0, 1, 2, 4, 5, 6])[0, 1])
     assert heads["within_head"] is None and heads["within_head_and_position"] is None
     assert heads["error"] == pytest.approx(4 / 6)
-    order = correlations(torch.tensor([0.0, 1.0, 2.0, 10.0, 11.0, 12.0]), made)
+    order = correlations(torch.tensor([0.0, 1.0, 2.0, 10.0, 11.0, 12.0]), six)
     assert order["within_head"] == pytest.approx(1.0)
-    turned = correlations(torch.tensor([2.0, 1.0, 0.0, 6.0, 5.0, 4.0]), made)
+    turned = correlations(torch.tensor([2.0, 1.0, 0.0, 6.0, 5.0, 4.0]), six)
     assert turned["within_head"] == pytest.approx(-1.0) and turned["pooled"] > 0.5
-    only = correlations(torch.tensor([0.0, 1.0, 9.0, 9.0, 5.0, 6.0]), made)["within_head_and_position"]
+    only = correlations(torch.tensor([0.0, 1.0, 9.0, 9.0, 5.0, 6.0]), six)["within_head_and_position"]
     assert only == pytest.approx(1.0), "places 1 and 1 of head 0, 9 and 9 of head 1"
 
 
 def test_a_table_knows_the_means_of_its_cells():
     fit = samples([1.0, 3.0, 8.0], [0, 0, 1], [0, 15, 3])
-    asked = samples([0.0] * 4, [0, 0, 1, 1], [1, 14, 2, 15])
-    assert table_means(fit, asked, 1).tolist() == [2, 2, 8, 8]
-    assert table_means(fit, asked, 2).tolist() == [1, 3, 8, 4], "the mean of all where nothing was seen"
+    queries = samples([0.0] * 4, [0, 0, 1, 1], [1, 14, 2, 15])
+    assert table_means(fit, queries, 1).tolist() == [2, 2, 8, 8]
+    assert table_means(fit, queries, 2).tolist() == [1, 3, 8, 4], "the mean of all where nothing was seen"
 
 
 def test_training_finds_what_is_there():
     q = torch.randn(4000, 4, generator=torch.Generator().manual_seed(0))
     cell = torch.randint(0, 3, (4000,), generator=torch.Generator().manual_seed(1))
-    made = Samples(q, cell, torch.arange(4000) % 16, cell.float() + 0.5 * q[:, 0], 16)
-    with_it, without = (train(made, made, 3, ask, (1e-2,), 150, 0) for ask in (True, False))
-    found = [correlations(predict(one.router, made, ask), made) for one, ask in ((with_it, True), (without, False))]
-    assert found[0]["pooled"] > 0.97 and found[0]["within_head"] > 0.9
-    assert found[1]["pooled"] < 0.9 and (found[1]["within_head"] or 0) < 0.2
+    drawn = Samples(q, cell, torch.arange(4000) % 16, cell.float() + 0.5 * q[:, 0], 16)
+    with_it, without = (train(drawn, drawn, 3, ask, (1e-2,), 150, 0) for ask in (True, False))
+    measured = [
+        correlations(predict(training.router, drawn, ask), drawn)
+        for training, ask in ((with_it, True), (without, False))
+    ]
+    assert measured[0]["pooled"] > 0.97 and measured[0]["within_head"] > 0.9
+    assert measured[1]["pooled"] < 0.9 and (measured[1]["within_head"] or 0) < 0.2
     assert with_it.curves[0]["steps"] == [100, 150] and with_it.rate == 1e-2
 
 
 def test_factors_give_equal_keys():
     q = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
-    made = Samples(q, torch.arange(3000) % 4, torch.arange(3000) % 64, torch.zeros(3000), 64)
+    uniform = Samples(q, torch.arange(3000) % 4, torch.arange(3000) % 64, torch.zeros(3000), 64)
     router, budgets = QueryRouter(4, 4, 64, middle=2.0), np.array([[3, 9], [20, 30]])
     for cap in (8, 100):
-        factor = equal_factor(router, True, made, budgets, cap)
-        counts = torch.minimum(keys_of(predict(router, made), factor, cap), made.place + 1)
+        factor = equal_factor(router, True, uniform, budgets, cap)
+        counts = torch.minimum(keys_of(predict(router, uniform), factor, cap), uniform.place + 1)
         wanted = np.mean([min(b, cap, i + 1) for b in (3, 9, 20, 30) for i in range(64)])
         assert counts.double().mean().item() == pytest.approx(wanted, rel=0.05)
     assert keys_of(torch.tensor([-9.0, 1.0, 9.0]), 2.0, 7).tolist() == [1, 5, 7]
@@ -111,9 +114,9 @@ def test_factors_give_equal_keys():
 def test_a_routed_budget_of_everything_is_dense_attention():
     model, ids = load_model(tiny("llama")), token_ids(1, 40)
     router, budgets = QueryRouter(LAYERS * 4, 8, 40, middle=9.0), np.full((LAYERS, 4), 3)
-    found = []
+    logits = []
     for method in (Method(), static(budgets, 40, Routed, router=router), static(budgets, 5, Routed, router=router)):
         with apply(model, method, kernels=True), torch.no_grad():
-            found.append(model.lm(ids, use_cache=False).logits)
-    assert (found[0] - found[1]).abs().max() < 1e-4 < (found[0] - found[2]).abs().max()
+            logits.append(model.lm(ids, use_cache=False).logits)
+    assert (logits[0] - logits[1]).abs().max() < 1e-4 < (logits[0] - logits[2]).abs().max()
     assert method.read == LAYERS * 4 * sum(min(i + 1, 5) for i in range(40))

@@ -33,7 +33,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ask(home):
     """`ask(progress, **arguments)` -> Result; what is done stays in one folder."""
-    given = {
+    usual = {
         "corpus": str(home / "corpus"),
         "output": str(home / "e.json"),
         "windows": 2,
@@ -41,7 +41,7 @@ def ask(home):
         "calibrate": 2,
         "router": "k4-top1",
     }
-    return asker(NAMED["equal-budget"], home, **given, length=64)
+    return asker(NAMED["equal-budget"], home, **usual, length=64)
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +98,15 @@ def test_positions_in_the_cache_and_means_of_blocks_are_lines_of_their_own(store
     """On equal terms with the other line of their method: the same settings are tried, and only one thing differs."""
     budget = Budget(128, 0.25, 32)
     by_label = {entry.label: entry for entry in ENTRIES}
-    for name, variant, other in (
+    for name, variant, fixed in (
         ("StreamingLLM", "cache positions", {"positions": "cache"}),
         ("MagicPIG", "means of blocks", {"centre": "blocks"}),
     ):
-        plain, own = by_label[name], by_label[f"{name}, {variant}"]
-        assert own.free(budget) == [one | other for one in plain.free(budget)] and own.seeds == plain.seeds
+        plain, variant_entry = by_label[name], by_label[f"{name}, {variant}"]
+        assert (
+            variant_entry.free(budget) == [settings | fixed for settings in plain.free(budget)]
+            and variant_entry.seeds == plain.seeds
+        )
     rows = {(row["label"], row["share"]): row for row in stored["rows"] if row["method"] == "streaming_llm"}
     for share in SHARES:
         original, cache = rows["StreamingLLM", share], rows["StreamingLLM, cache positions", share]
@@ -117,17 +120,17 @@ def test_a_line_of_the_shorter_context_alone_has_no_mean_and_says_so(stored):
     (long,) = (entry.label for entry in ENTRIES if entry.short)
     twice = [row | {"context": size} for row in stored["rows"] for size in (64, 128)]
     rows = [row for row in twice if row["label"] != long or row["context"] == 64]
-    (said,) = somewhere(rows)
-    assert said.startswith(f"{long} takes long and was measured in contexts of 64 tokens only")
+    (reason,) = somewhere(rows)
+    assert reason.startswith(f"{long} takes long and was measured in contexts of 64 tokens only")
     assert not somewhere(twice) and long not in {row["label"] for row in means(rows)}
     assert long not in sentence(rows).split("Left out where they miss")[0]
-    drawn = {one["title"]: {line["name"] for line in one["series"]} for one in panels(rows)[:2]}
+    drawn = {panel["title"]: {line["name"] for line in panel["series"]} for panel in panels(rows)[:2]}
     assert [long in names for names in drawn.values()] == [True, False]
 
 
 def test_bucket_routing_tries_one_bucket_and_more_at_every_budget():
     """Half of the budget given to buckets by fiat squeezed the window to a token: fewer buckets are tried as well."""
-    (entry,) = (one for one in ENTRIES if one.method == "bucket_routing")
+    (entry,) = (entry for entry in ENTRIES if entry.method == "bucket_routing")
     for share in SHARES:
         tried = {settings["visited"] for settings in entry.free(Budget(share * 512, share, 32))}
         assert 1 in tried and max(tried) <= max(1, round(share * 32))
@@ -148,8 +151,8 @@ def test_the_same_sizes_dealt_anew(home):
     router = FocusRouter(model.num_layers, model.width, groups=4, window=4, n_sink=1, seed=3)
     hidden = torch.randn(2, 20, model.width)
     plain, dealt = (
-        one.token_features(1, hidden, torch.ones(2, 20, dtype=torch.bool))
-        for one in (METHODS["focus"].build(router), Dealt.build(router, dealt=2))
+        method.token_features(1, hidden, torch.ones(2, 20, dtype=torch.bool))
+        for method in (METHODS["focus"].build(router), Dealt.build(router, dealt=2))
     )
     assert plain.sum(1).tolist() == dealt.sum(1).tolist() and not torch.equal(plain, dealt)
 
@@ -176,9 +179,9 @@ def test_figure_1_leaves_out_what_missed_its_budget(stored):
 
 def test_a_part_comes_again_and_bad_input_is_refused(stored, ask, home):
     assert part_again(NAMED["equal-budget"], stored, home)
-    for given, said in (
+    for arguments, message in (
         ({"length": 65}, "window of text"),
         ({"rows": "poems"}, "no domain"),
     ):
-        with pytest.raises(BadSetting, match=said):
-            ask(**given)
+        with pytest.raises(BadSetting, match=message):
+            ask(**arguments)

@@ -25,22 +25,22 @@ def read():
 
 
 def test_every_arm_stands_in_both_settings(stored):
-    made = stored("equal-bytes")
-    settings = dict.fromkeys(row["setting"] for row in made["rows"])
+    study = stored("equal-bytes")
+    settings = dict.fromkeys(row["setting"] for row in study["rows"])
     assert list(settings) == [UNKNOWN, KNOWN]
     # DuoAttention keeps sinks and a window, here more than the prompt
-    assert set(RULES) - {"duo_attention"} <= {row["method"] for row in made["rows"]}
-    choosing = [row for row in made["rows"] if ":" in row["method"]]
+    assert set(RULES) - {"duo_attention"} <= {row["method"] for row in study["rows"]}
+    choosing = [row for row in study["rows"] if ":" in row["method"]]
     assert len(choosing) == 2 * len(READING) * len(BUDGETS)
     for row in choosing:
         # three pages of 16, or 64 keys, are more than a prompt of 32 has: all is read, and what chooses is read besides
         assert row["against_dense"] == pytest.approx(0, abs=1e-4) and row["read_share"] > 1, row["title"]
-    for row in made["rows"]:
+    for row in study["rows"]:
         assert row["held"] > 0 and row["worst"] >= row["against_dense"] - 1e-6
         if row["level"] in LEVELS:
             assert row["rank"] >= 1 and row["share"] <= row["level_share"] * OVER, row["title"]
-    assert {row["rung"] for row in made["ladder"]} == set(RUNGS)
-    for row in made["ladder"]:
+    assert {row["rung"] for row in study["ladder"]} == set(RUNGS)
+    for row in study["ladder"]:
         assert row["rung"] != AS_MEASURED or row["against_measured"] == 0
 
 
@@ -66,16 +66,16 @@ def test_a_method_that_comes_late_reads_what_it_chooses_from_there_on():
 
 @pytest.mark.parametrize(("name", "storage"), [("snapkv", FULL), ("ada_kv", "int4"), ("keydiff", "fp8")])
 def test_a_prompt_read_once_is_followed_as_by_the_method_itself(read, name, storage):
-    rule = METHODS[name].build(lambda other: None, **({} if name == "keydiff" else {"window": 4}))
-    kept = Scored(read, rule).within(storage, 0.4 * read.bytes_of(read.everything, FULL))
-    asked, answer = torch.tensor([5, 6]), torch.tensor([7, 8, 9, 10])
+    rule = METHODS[name].build(lambda tokens: None, **({} if name == "keydiff" else {"window": 4}))
+    stays = Scored(read, rule).within(storage, 0.4 * read.bytes_of(read.everything, FULL))
+    question, answer = torch.tensor([5, 6]), torch.tensor([7, 8, 9, 10])
     with read.following():
-        losses = read.losses(kept, storage, asked, answer)
+        losses = read.losses(stays, storage, question, answer)
     rule.storage = storage
-    whole = follow(read.lm, rule, torch.cat([read.ids, answer]), LENGTH, Turn("", [], asked.tolist()))
-    assert losses == pytest.approx(whole.losses, abs=1e-5) and 0 < read.bytes_of(kept, storage)
-    held = whole.kv_bytes if storage != FULL else whole.kv_bytes / 2  # 32 bits a number
-    assert storage == "int4" or read.bytes_of(kept, storage) == pytest.approx(held)
+    reference = follow(read.lm, rule, torch.cat([read.ids, answer]), LENGTH, Turn("", [], question.tolist()))
+    assert losses == pytest.approx(reference.losses, abs=1e-5) and 0 < read.bytes_of(stays, storage)
+    bytes_held = reference.kv_bytes if storage != FULL else reference.kv_bytes / 2  # 32 bits a number
+    assert storage == "int4" or read.bytes_of(stays, storage) == pytest.approx(bytes_held)
 
 
 def test_bytes_are_those_of_the_storage():
@@ -89,32 +89,32 @@ def test_bytes_are_those_of_the_storage():
 @pytest.mark.parametrize("name", ["ada_kv", "pyramid_kv", "h2o", "tova", "kvzip_plus"])
 def test_a_rung_holds_as_much_as_the_rule_as_measured(read, name):
     """Also of a rule that gives layers or heads unlike shares; whole pages hold less, but one at least."""
-    rule = METHODS[name].build(lambda other: None, **({"window": 4} if name in ("ada_kv", "pyramid_kv") else {}))
+    rule = METHODS[name].build(lambda tokens: None, **({"window": 4} if name in ("ada_kv", "pyramid_kv") else {}))
     scored = Scored(read, rule)
-    kept = scored.at(1 - 24.5 / LENGTH)
-    on = {rung: on_rung(name, rung, read, rule, scored, kept) for rung in RUNGS}
+    as_measured = scored.at(1 - 24.5 / LENGTH)
+    on = {rung: on_rung(name, rung, read, rule, scored, as_measured) for rung in RUNGS}
     assert (on[HEAD] is None) == (name in ("tova", "kvzip_plus")) and (on[APPEND] is None) == (name == "kvzip_plus")
     for rung, of in on.items():
         if rung in ("pages of 64", "pages of 128"):
             continue  # longer than the prompt
-        for stays, measured in zip(of, kept, strict=True) if of else ():
-            held, most = int(stays.sum()), int(measured.sum())
+        for stays, measured in zip(of, as_measured, strict=True) if of else ():
+            count, wanted = int(stays.sum()), int(measured.sum())
             heads = stays.shape[1]
-            pages = max(1, most // heads // 16) * 16 * heads
-            assert held == (pages if rung == "pages of 16" else most), rung
+            pages = max(1, wanted // heads // 16) * 16 * heads
+            assert count == (pages if rung == "pages of 16" else wanted), rung
 
 
 def test_every_rung_holds_no_more_and_is_what_it_says(read):
     rule = METHODS["snapkv"](window=4)
     scored = Scored(read, rule)
-    kept = scored.at(1 - 16.5 / LENGTH)
-    on = {rung: on_rung("snapkv", rung, read, rule, scored, kept) for rung in RUNGS}
+    as_measured = scored.at(1 - 16.5 / LENGTH)
+    on = {rung: on_rung("snapkv", rung, read, rule, scored, as_measured) for rung in RUNGS}
     assert all(int(stays.sum(-1).max()) <= 16 for rung, of in on.items() if "page" not in rung for stays in of)
-    assert rule.window == 4 and on[AS_MEASURED] is kept and on[HEAD][0].shape == kept[0].shape
+    assert rule.window == 4 and on[AS_MEASURED] is as_measured and on[HEAD][0].shape == as_measured[0].shape
     assert all((stays == stays[:, :1]).all() for stays in on[LAYER])
     (pages,) = {stays[0, 0].view(3, 16).sum(-1).tolist().count(16) for stays in on["pages of 16"]}
     assert pages == 1 and all(stays[..., :6].all() for stays in on[PROTECTED])
-    first = on_rung("snapkv", APPEND, Read(read.lm, read.ids), rule, scored, kept)
+    first = on_rung("snapkv", APPEND, Read(read.lm, read.ids), rule, scored, as_measured)
     assert all(torch.equal(a, b) for a, b in zip(on[APPEND], first, strict=True))
 
 
@@ -126,19 +126,22 @@ def test_ranks_by_hand():
 
 
 def test_chance_is_the_same_again(read):
-    one, other = (Scored(read, Random(seed=3)).at(0.5) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True)) and int(one[0].sum(-1).max()) == LENGTH // 2
+    first, second = (Scored(read, Random(seed=3)).at(0.5) for _ in range(2))
+    assert (
+        all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+        and int(first[0].sum(-1).max()) == LENGTH // 2
+    )
 
 
 def test_rules_by_length(stored):
-    made = stored("prefill")
+    study = stored("prefill")
     rules = ("skip_softmax", "flex_prefill")
-    assert [(row["method"], row["length"]) for row in made["rows"]] == [(rule, n) for n in (32, 48) for rule in rules]
-    for row in made["rows"]:
+    assert [(row["method"], row["length"]) for row in study["rows"]] == [(rule, n) for n in (32, 48) for rule in rules]
+    for row in study["rows"]:
         assert row["read"] == 1 and row["against_dense"] == pytest.approx(0, abs=1e-5)  # one block of 128
         assert 0 < row["speedup_low"] <= row["speedup"] <= row["speedup_high"] and row["prompt_ms"] > 0
-    assert [(one["length"], one["scale"]) for one in made["calibration"]] == [(n, s) for n in (32, 48) for s in SCALES]
-    assert made["law"] is None and 0 < made["check"]["read"] < 1
+    assert [(row["length"], row["scale"]) for row in study["calibration"]] == [(n, s) for n in (32, 48) for s in SCALES]
+    assert study["law"] is None and 0 < study["check"]["read"] < 1
 
 
 def test_the_law_of_the_scale_by_hand():

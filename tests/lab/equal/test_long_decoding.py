@@ -16,7 +16,7 @@ STUDY = CACHE / "demo/studies/long-decoding.json"
 
 
 @pytest.fixture(scope="module")
-def asked():
+def questions():
     run = SimpleNamespace(lm=SimpleNamespace(device="cpu"))
     return Asked(run, LongDecoding(names=6, items=2, every=8))
 
@@ -36,33 +36,35 @@ def test_a_ledger_by_hand():
     assert drawn.prompt == 6 and drawn.trace.shape == (1, 3 * 2 * LAPS + LAPS)
 
 
-def test_dense_attention_writes_the_ledgers(asked):
-    read = asked.write(asked.method(DENSE, "", 0), asked.ledgers(0))
-    trace = asked.ledgers(0).trace.shape[1]
+def test_dense_attention_writes_the_ledgers(questions):
+    read = questions.write(questions.method(DENSE, "", 0), questions.ledgers(0))
+    trace = questions.ledgers(0).trace.shape[1]
     assert read["ends"] == [1, 1] and read["right"] == [1, 1] and read["tokens"] == trace
     # every key of three layers with two heads of 32 numbers, in float32
     of_token = 3 * 2 * 2 * 32 * 4
-    prompt = asked.ledgers(0).prompt
+    prompt = questions.ledgers(0).prompt
     steps = np.arange(prompt, prompt + trace - 1)
     assert read["read_mib"] * 2**20 == pytest.approx((steps * of_token).sum(), rel=1e-6)
 
 
-def test_an_ample_budget_changes_nothing_and_a_tiny_one_ends_wrong(asked):
-    ample, tiny = (asked.write(asked.method("snapkv", "counted", keys), asked.ledgers(0)) for keys in (200, 17))
+def test_an_ample_budget_changes_nothing_and_a_tiny_one_ends_wrong(questions):
+    ample, tiny = (
+        questions.write(questions.method("snapkv", "counted", keys), questions.ledgers(0)) for keys in (200, 17)
+    )
     assert ample["right"] == [1, 1] and ample["keys"] > 60
     assert max(tiny["right"]) < 1 and tiny["keys"] <= 17 + 8
 
 
-def test_an_answer_is_judged_by_its_last_sum(asked, monkeypatch):
+def test_an_answer_is_judged_by_its_last_sum(questions, monkeypatch):
     """An answer that ends one line early, with the right last sum by chance, still ends right and was right so far."""
-    drawn = asked.ledgers(0)
+    drawn = questions.ledgers(0)
     script = [np.concatenate([row[:-4], row[-2:]]) for row in drawn.trace]
     turns = iter(np.stack(script, 1))
     monkeypatch.setattr(
         long_decoding, "next_token", lambda lm, ids, cache: long_decoding.torch.from_numpy(next(turns))[:, None]
     )
     monkeypatch.setattr(long_decoding, "keys_held", lambda cache: 0.0)
-    read = asked.write(asked.method(DENSE, "", 0), drawn)
+    read = questions.write(questions.method(DENSE, "", 0), drawn)
     assert read["ends"] == [1, 1] and read["tokens"] == drawn.trace.shape[1] - 2
     assert read["right"] == pytest.approx([1 - 4 / drawn.trace.shape[1]] * 2)
 

@@ -46,11 +46,11 @@ def source():
     """Two domains of three documents; the tokens of document d of a domain are all 10 d + 1 ... 10 d + 9."""
     tokenizer = Tokenizer.from_file(str(CACHE / "demo" / "tokenizer.json"))
     rng = np.random.default_rng(0)
-    made = {
+    drawn = {
         name: np.concatenate([np.append(0, rng.integers(10 * d + 1, 10 * d + 10, 300 + d)) for d in range(3)])
         for name in ABOUT["domains"]
     }
-    return Source(tokenizer, {name: ids.astype(np.uint16) for name, ids in made.items()})
+    return Source(tokenizer, {name: ids.astype(np.uint16) for name, ids in drawn.items()})
 
 
 def test_a_row_lies_in_one_document():
@@ -68,17 +68,17 @@ def test_a_row_lies_in_one_document():
 def test_rows_are_a_function_of_the_step_and_of_one_document(source):
     rows = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
     again = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
-    told = 0
+    recall_rows = 0
     for step in (0, 5, TINY.steps - 1):
         ids, answer, recall, repeats = rows.batch(step)
         assert all(np.array_equal(a, b) for a, b in zip((ids, answer, recall, repeats), again.batch(step), strict=True))
         assert not repeats.any()
         assert ids.shape == ((4, 17) if step < 4 else (4, 33))
         assert not answer[~recall].any()
-        told += recall.sum()
+        recall_rows += recall.sum()
         for row in ids[~recall]:
             assert len({token // 10 for token in row if token}) == 1, "tokens of two documents"
-    assert 0 < told < 12
+    assert 0 < recall_rows < 12
 
 
 def test_every_natural_row_of_an_epoch_comes_before_any_comes_twice(source):
@@ -110,16 +110,16 @@ def test_the_schedule_warms_up_stays_and_falls():
 
 def test_reading_on_has_other_rows_falls_at_once_and_tells_what_was_before():
     before = FarRecipe()
-    kept = json.loads(json.dumps(asdict(before)))
-    made = reading_on(1_300_000, {"recipe": kept, "tokens": 33_000_000})
-    assert recipe_from(kept) == before and recipe_from(json.loads(json.dumps(asdict(made)))) == made
-    assert made.seed != before.seed and made.read_before == 33_000_000
-    assert sum(dict(made.kinds).values()) == pytest.approx(1)
-    assert made.natural() == before.natural() + round(made.seen(made.steps) * 0.48)
-    assert made.falling(20) > 0 and {made.shares(step)[0] for step in range(made.steps)} == {0.5}
-    told = made.told()
-    assert "Then, 33.0 M tokens in all, it read on to 0.8 M" in told
-    assert "Of the recall rows 2% were loops" in told
+    as_json = json.loads(json.dumps(asdict(before)))
+    recipe = reading_on(1_300_000, {"recipe": as_json, "tokens": 33_000_000})
+    assert recipe_from(as_json) == before and recipe_from(json.loads(json.dumps(asdict(recipe)))) == recipe
+    assert recipe.seed != before.seed and recipe.read_before == 33_000_000
+    assert sum(dict(recipe.kinds).values()) == pytest.approx(1)
+    assert recipe.natural() == before.natural() + round(recipe.seen(recipe.steps) * 0.48)
+    assert recipe.falling(20) > 0 and {recipe.shares(step)[0] for step in range(recipe.steps)} == {0.5}
+    statement = recipe.told()
+    assert "Then, 33.0 M tokens in all, it read on to 0.8 M" in statement
+    assert "Of the recall rows 2% were loops" in statement
 
 
 def norm(model, length: int) -> dict:
@@ -135,8 +135,10 @@ def test_an_interrupted_run_ends_at_the_same_weights(source, tmp_path):
     resumed = train_far(TINY, source, ABOUT, tmp_path / "cut", **looked)
     for (name, a), (_, b) in zip(straight.named_parameters(), resumed.named_parameters(), strict=True):
         assert torch.equal(a, b), name
-    whole, cut = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
-    assert [entry["norm"] for entry in cut] == [entry["norm"] for entry in whole] and whole[-1]["tokens"] == 1024
+    straight_log, cut = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
+    assert [entry["norm"] for entry in cut] == [entry["norm"] for entry in straight_log] and straight_log[-1][
+        "tokens"
+    ] == 1024
     assert {"loss", "answers", "recall"} & set(cut[-1])
     with pytest.raises(BadSetting, match="another"):
         train_far(replace(TINY, decay=128), source, ABOUT, tmp_path / "cut")
@@ -153,8 +155,8 @@ def test_heads_are_asked_in_their_phase_and_of_repeats_alone(source, tmp_path):
         recipe = replace(TINY, marks=marks, heads_asked=(Asked(1, 0, AFTER),))
         ends.append(train_far(recipe, source, ABOUT, tmp_path / str(weight), stop_at=4))
         assert ("asked for their keys with weight 5" in recipe.told()) == (weight > 0)
-    asked = [[p for n, p in end.named_parameters() if "layers.1.self_attn.q_proj" in n][0] for end in ends]
-    assert not torch.equal(*asked)
+    projections = [[p for n, p in end.named_parameters() if "layers.1.self_attn.q_proj" in n][0] for end in ends]
+    assert not torch.equal(*projections)
     with pytest.raises(BadSetting, match="cannot be trained"):
         FarRecipe(marks=((None, 256, 2048, 0.4, 0.0, 1.0, 0.1),))
 
@@ -180,9 +182,9 @@ def test_what_is_asked_counts_by_the_share_of_rows_that_repeat(source):
     ids[1, 8:16] = ids[1, :8]
     weights = torch.ones(2, 16)
     plain, nats = weighted_loss(model, ids, weights)
-    asked = weighted_loss(model, ids, weights, 3.0, {1: 8}, heads)[0] - plain
+    with_recall = weighted_loss(model, ids, weights, 3.0, {1: 8}, heads)[0] - plain
     alone = weighted_loss(model, ids[1:], weights[1:], 3.0, {0: 8}, heads)[0] - nats[1].mean()
-    assert asked.item() == pytest.approx(alone.item() / 2, rel=0.01) and asked > 0.5
+    assert with_recall.item() == pytest.approx(alone.item() / 2, rel=0.01) and with_recall > 0.5
     assert weighted_loss(model, ids, weights, 3.0, {}, heads)[0].item() == pytest.approx(plain.item())
 
 
@@ -193,10 +195,10 @@ def test_the_programs_own_questions_are_asked():
 
 
 def test_what_is_finished_is_a_folder_with_its_card(source, tmp_path, monkeypatch):
-    asked = {name: {"dense": 0.75, "window": 0.25, "items": 4} for name in ("labels", "passages")}
-    monkeypatch.setattr(measures, "tasks", lambda lm, length: asked)
+    by_task = {name: {"dense": 0.75, "window": 0.25, "items": 4} for name in ("labels", "passages")}
+    monkeypatch.setattr(measures, "tasks", lambda lm, length: by_task)
     part = {"documents": 3, "tokens": 904, "bytes": 3000}
-    domains = {name: more | {"train": part, "valid": part} for name, more in ABOUT["domains"].items()}
+    domains = {name: about_domain | {"train": part, "valid": part} for name, about_domain in ABOUT["domains"].items()}
     work, output, about = tmp_path / "work", tmp_path / "out", ABOUT | {"domains": domains}
     (work / "tokens").mkdir(parents=True)
     shutil.copy(CACHE / "demo" / "tokenizer.json", work / "tokens")

@@ -28,9 +28,9 @@ class Copier(Speaking):
     def copied(self, ids):
         logits = torch.zeros(*ids.shape, self.vocabulary)
         # Position p reads p + 1 - period and predicts p + 1.
-        known = torch.arange(self.period - 1, ids.shape[1])
-        predicted = ids[:, known + 1 - self.period]
-        logits[:, known] = 20 * torch.nn.functional.one_hot(predicted, self.vocabulary).float()
+        copied = torch.arange(self.period - 1, ids.shape[1])
+        predicted = ids[:, copied + 1 - self.period]
+        logits[:, copied] = 20 * torch.nn.functional.one_hot(predicted, self.vocabulary).float()
         return logits
 
 

@@ -100,8 +100,8 @@ def test_long_documents_have_far_answers_and_short_ones_are_dense(source, lines)
     for row in range(30):
         lines.clear()
         document(source, 1, row, 2048, "facts")
-        told = {key: at for key, _, at, ask in reversed(lines) if not ask}
-        distances += [at - told[key] for key, _, at, ask in lines if ask and at < 2048]
+        lines_at = {key: place for key, _, place, ask in reversed(lines) if not ask}
+        distances += [place - lines_at[key] for key, _, place, ask in lines if ask and place < 2048]
     assert max(distances) > 1200 and min(distances) < 60
     short, long = (np.mean([document(source, 1, row, n).answer.mean() for row in range(60)]) for n in (256, 2048))
     assert short > long > 0.08 and short > 0.18
@@ -111,7 +111,7 @@ def test_thin_documents_hold_natural_text_between_their_lines(source):
     writer = Writer(source, 600, np.random.default_rng(1), "novels", thin=True)
     lookups(writer, "{key}: {value}\n", ["{key}: {value}\n"], "word", "made")
     text = source.tokenizer.decode(writer.document("thin").ids.tolist())
-    assert any(text[at : at + 40] in sample_texts()["story"][1] for at in range(0, len(text) - 40))
+    assert any(text[start : start + 40] in sample_texts()["story"][1] for start in range(0, len(text) - 40))
 
 
 def test_values_are_drawn_from_many(source):

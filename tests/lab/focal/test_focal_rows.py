@@ -19,23 +19,23 @@ def direction(row: dict) -> int:
     return Comparison.of(row, AGAINST).direction
 
 
-def whole(made: dict) -> dict:
+def whole(summary: dict) -> dict:
     """The summary, once it is known to be what a page can draw and a file can hold."""
-    assert {about["name"] for about in made["columns"]} <= set(made["rows"][0])
-    for panel in made["panels"]:
+    assert {about["name"] for about in summary["columns"]} <= set(summary["rows"][0])
+    for panel in summary["panels"]:
         assert all(len(line["y"]) == len(panel["x_values"]) for line in panel["series"]), panel["title"]
-    return json.loads(json.dumps(made, allow_nan=False))
+    return json.loads(json.dumps(summary, allow_nan=False))
 
 
 @pytest.mark.parametrize(("sharp", "sign"), [(2.9, -1), (3.1, 1), (3.0, 0)])
 def test_a_temperature_is_better_only_where_it_is_sure(sharp, sign):
     arms = FocalTemperatures().arms()
     losses = {arm: sharp if arm.name == "t 0.5" else 3.2 if arm.limits else 3.0 for arm in arms}
-    made = whole(concluded(FocalTemperatures(), several(losses)))
-    verdicts = {row["arm"]: direction(row) for row in made["rows"] if against(row)}
+    summary = whole(concluded(FocalTemperatures(), several(losses)))
+    verdicts = {row["arm"]: direction(row) for row in summary["rows"] if against(row)}
     assert verdicts["t 0.5"] == sign and verdicts["learned"] == 1 and verdicts["t 0.4, adapted"] == 0
-    assert [row["arm"] for row in made["rows"]][:2] == ["dense", "t 0.3"] and len(made["rows"]) == 11
-    assert made["panels"][0]["title"] == "By temperature (figure 8a)" and len(made["panels"]) == 4
+    assert [row["arm"] for row in summary["rows"]][:2] == ["dense", "t 0.3"] and len(summary["rows"]) == 11
+    assert summary["panels"][0]["title"] == "By temperature (figure 8a)" and len(summary["panels"]) == 4
 
 
 def test_each_arm_is_held_against_its_own_dense_one():
@@ -48,8 +48,8 @@ def test_each_arm_is_held_against_its_own_dense_one():
 
 def apart(arm, *seeds: float):
     """The same arm, the losses of its trainings moved by so much."""
-    for part, more in zip(arm.parts, seeds, strict=True):
-        part["checkpoints"][-1]["means"] = [loss + more for loss in part["checkpoints"][-1]["means"]]
+    for part, shift in zip(arm.parts, seeds, strict=True):
+        part["checkpoints"][-1]["means"] = [loss + shift for loss in part["checkpoints"][-1]["means"]]
     return arm
 
 
@@ -63,10 +63,10 @@ def test_seeds_that_disagree_decide_nothing():
 def test_a_temperature_is_chosen_on_some_documents_and_reported_on_the_others():
     """Of 8 documents the first 3 choose t 0.3, which is best there, and on the last 5 it is 0.2 nats above dense."""
     arms = several({Arm("dense"): 3.0, Arm("t 0.3", t=0.3): 2.9, Arm("t 0.4", t=0.4): 3.1, Arm("t 0.5", t=0.5): 2.95})
-    for name, more in (("t 0.3", 0.3), ("t 0.4", -0.5)):
-        for part in next(one for one in arms.values() if one.arm.name == name).parts:
+    for name, shift in (("t 0.3", 0.3), ("t 0.4", -0.5)):
+        for part in next(pooled_arm for pooled_arm in arms.values() if pooled_arm.arm.name == name).parts:
             means = part["checkpoints"][-1]["means"]
-            part["checkpoints"][-1]["means"] = means[:6] + [loss + more for loss in means[6:]]
+            part["checkpoints"][-1]["means"] = means[:6] + [loss + shift for loss in means[6:]]
     (row,) = selected(arms)
     assert row["arm"] == "t 0.3" and row["against_dense"] == pytest.approx(0.2) and direction(row) == 1
     assert "other documents choose t 0.3: higher" in whole(concluded(FocalTemperatures(), arms))["sentence"]
@@ -81,9 +81,9 @@ def test_literal_means_are_also_read_without_the_future():
         part["checkpoints"][-1]["prefix"] = [loss + 0.6 for loss in part["checkpoints"][-1]["means"]]
         part["checkpoints"] = part["checkpoints"][-1:]
     causal = arms[literal].causal()
-    made = concluded(FocalTemperatures(), arms | {causal.arm: causal})
-    assert [round(row["against_dense"], 3) for row in made["rows"]] == [0, -0.5, 0.1]
-    assert [direction(row) for row in made["rows"]] == [0, -1, 1]
+    summary = concluded(FocalTemperatures(), arms | {causal.arm: causal})
+    assert [round(row["against_dense"], 3) for row in summary["rows"]] == [0, -0.5, 0.1]
+    assert [direction(row) for row in summary["rows"]] == [0, -1, 1]
 
 
 def test_what_three_seeds_alone_may_make_by_hand():
@@ -102,8 +102,8 @@ def test_limits():
     arms = FocalLimits().arms()
     assert [arm.name for arm in arms] == ["dense", *(f"tau {low}-10" for low in range(1, 8)), "tau 5-11.31"]
     losses = {arm: 3.0 if arm.limits is None else 3.2 - 0.05 * arm.limits[0] for arm in arms}
-    made = whole(concluded(FocalLimits(), several(losses)))
-    rows = [row for row in made["rows"] if row["tau_min"]]
+    summary = whole(concluded(FocalLimits(), several(losses)))
+    rows = [row for row in summary["rows"] if row["tau_min"]]
     assert [direction(row) for row in rows] == [1, 1, 1, 0, -1, -1, -1, -1], "4 to 10 is dense training to the bit"
 
 
@@ -125,19 +125,19 @@ def scaling(gain: float, rows: str | None = None) -> dict:
 
 
 def test_what_a_gain_saves_in_parameters_and_tokens():
-    made = scaling(math.log(2) / 8)  # half of what twice the parameters bring
-    small = made["parameters"][0]
+    summary = scaling(math.log(2) / 8)  # half of what twice the parameters bring
+    small = summary["parameters"][0]
     assert (small["arm"], small["width"], small["verdict"]) == ("t 0.4", 96, "gain")
     assert small["matched"] == pytest.approx(1000 * 2**0.5) and small["saved"] == pytest.approx(1 - 2**-0.5)
-    verdicts = {(row["arm"], row["width"]): row["verdict"] for row in made["parameters"]}
+    verdicts = {(row["arm"], row["width"]): row["verdict"] for row in summary["parameters"]}
     assert verdicts["learned", 96] == "no gain seen" and verdicts["t 0.4", 160] == "outside what was measured"
-    by_tokens = next(row for row in made["tokens"] if row["arm"] == "t 0.4")
+    by_tokens = next(row for row in summary["tokens"] if row["arm"] == "t 0.4")
     assert by_tokens["verdict"] == "gain" and 3000 < by_tokens["matched"] < 4000
-    assert len(made["rows"]) == 15 and len(made["points"]) == 60 and len(made["panels"]) == 4
+    assert len(summary["rows"]) == 15 and len(summary["points"]) == 60 and len(summary["panels"]) == 4
 
 
 def test_no_gain():
-    made = scaling(0.0)
-    assert {row["verdict"] for row in made["parameters"] + made["tokens"]} == {"no gain seen"}
-    assert all(row["saved"] is None for row in made["parameters"] + made["tokens"])
+    summary = scaling(0.0)
+    assert {row["verdict"] for row in summary["parameters"] + summary["tokens"]} == {"no gain seen"}
+    assert all(row["saved"] is None for row in summary["parameters"] + summary["tokens"])
     assert "By context" not in scaling(0.0, "size")["sentence"]

@@ -21,16 +21,16 @@ from tests.lab.cases import quiet
 
 
 def test_temperatures_are_trained(stored):
-    made = stored("focal-temperatures")
-    rows = {row["arm"]: row for row in made["rows"]}
+    study = stored("focal-temperatures")
+    rows = {row["arm"]: row for row in study["rows"]}
     assert list(rows)[:3] == ["dense", "t 0.4", "learned"] and len(rows) == 9
     literal = [row for name, row in rows.items() if "literal" in name]
     assert literal[0]["loss"] != literal[1]["loss"] != rows["learned"]["loss"], "trained with it, read with both"
     assert rows["dense"]["tokens"] == 40 * 64 and rows["t 0.4, adapted"]["tokens"] == (40 + 5) * 64
     assert 5 / 11.4 < rows["learned"]["temperature"] <= 10 / 11.3 and rows["dense"]["temperature"] is None
     assert rows["dense, no norm"]["gains"] is None and rows["dense"]["gains"] > 0
-    curve = [point["loss"] for point in made["curves"] if (point["arm"], point["seed"]) == ("t 0.4", 0)]
-    assert curve[-1] < curve[0] and made["protocol"]["training_tokens"] == 2560
+    curve = [point["loss"] for point in study["curves"] if (point["arm"], point["seed"]) == ("t 0.4", 0)]
+    assert curve[-1] < curve[0] and study["protocol"]["training_tokens"] == 2560
 
 
 def test_what_two_studies_share_is_trained_once(stored, folder_of, home):
@@ -42,10 +42,10 @@ def test_what_two_studies_share_is_trained_once(stored, folder_of, home):
 
 
 def test_scaling_reads_every_model_at_four_shares(stored):
-    made = stored("focal-scaling")
-    assert [row["context"] for row in made["rows"]] == [32] * 3 + [16] * 3 + [64] * 3
-    assert sorted({row["tokens"] for row in made["points"]}) == [64, 128, 192, 256]
-    assert made["parameters"] == [] and len(made["tokens"]) == 2
+    study = stored("focal-scaling")
+    assert [row["context"] for row in study["rows"]] == [32] * 3 + [16] * 3 + [64] * 3
+    assert sorted({row["tokens"] for row in study["points"]}) == [64, 128, 192, 256]
+    assert study["parameters"] == [] and len(study["tokens"]) == 2
 
 
 def trainer_of(lm, windows, work, longer=None, steps=8) -> ArmTrainer:
@@ -77,8 +77,8 @@ def test_adapted_models_read_other_texts_and_know_how_long_their_base_was_traine
 
 
 def test_a_training_that_was_stopped_inside_goes_on(ask, tmp_path, monkeypatch):
-    given = {"rows": "5-10", "seeds": 2}
-    whole = ask("focal-limits", work=str(tmp_path / "a"), **given).numbers["rows"]
+    arguments = {"rows": "5-10", "seeds": 2}
+    straight = ask("focal-limits", work=str(tmp_path / "a"), **arguments).numbers["rows"]
     monkeypatch.setattr(arms, "CHECKPOINT_SECONDS", 0.0)
 
     def stop(fraction, stage):
@@ -86,9 +86,9 @@ def test_a_training_that_was_stopped_inside_goes_on(ask, tmp_path, monkeypatch):
             raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        ask("focal-limits", stop, work=str(tmp_path / "b"), **given)
+        ask("focal-limits", stop, work=str(tmp_path / "b"), **arguments)
     assert list((tmp_path / "b").glob("*/checkpoint.safetensors"))
-    assert ask("focal-limits", work=str(tmp_path / "b"), **given).numbers["rows"] == whole
+    assert ask("focal-limits", work=str(tmp_path / "b"), **arguments).numbers["rows"] == straight
 
 
 def test_one_model_code_with_and_without_the_norm():
@@ -103,24 +103,26 @@ def test_one_model_code_with_and_without_the_norm():
 
 
 def test_both_copies_are_asked_as_they_were_trained(stored):
-    made = stored("focal-tasks")
-    own, dense, sharp = made["texts"]
-    assert [row["model"] for row in made["texts"]] == ["as it is", "dense, further", "t 0.4, further"]
-    assert dense["perplexity"] < own["perplexity"] and dense["against_dense"] == 0 != sharp["against_dense"]
-    tasks = {row["task"] for row in made["rows"]}
-    assert {"Several needles", "Needle"} <= tasks and len(made["rows"]) == 3 * len(tasks)
-    for row in made["rows"]:
+    study = stored("focal-tasks")
+    untrained, dense, sharp = study["texts"]
+    assert [row["model"] for row in study["texts"]] == ["as it is", "dense, further", "t 0.4, further"]
+    assert dense["perplexity"] < untrained["perplexity"] and dense["against_dense"] == 0 != sharp["against_dense"]
+    tasks = {row["task"] for row in study["rows"]}
+    assert {"Several needles", "Needle"} <= tasks and len(study["rows"]) == 3 * len(tasks)
+    for row in study["rows"]:
         assert row["items"] == 2 and row["chance"] == 0.25 and 0 <= row["score"] <= 1
         assert row["model"] != "dense, further" or row["against_dense"] == 0
         assert row["against_dense_low"] <= row["against_dense"] <= row["against_dense_high"]
-    assert {row["length"] for row in made["cells"]} == {256} and len(made["panels"]) == len(tasks)
+    assert {row["length"] for row in study["cells"]} == {256} and len(study["panels"]) == len(tasks)
 
 
 def test_copies_stay_as_models_that_learned(ask, home, tmp_path, monkeypatch):
     monkeypatch.setattr(places, "CACHE", tmp_path / "cache")
-    made = ask("focal-tasks", keep=True, temperature=0.5).numbers
-    folders = {json.loads((one / "about.json").read_text())["way"]: one for one in places.CACHE.glob("finetuned/*")}
-    assert set(folders) == {"dense, further", "t 0.5, further"} == {row["model"] for row in made["texts"][1:]}
+    numbers = ask("focal-tasks", keep=True, temperature=0.5).numbers
+    folders = {
+        json.loads((folder / "about.json").read_text())["way"]: folder for folder in places.CACHE.glob("finetuned/*")
+    }
+    assert set(folders) == {"dense, further", "t 0.5, further"} == {row["model"] for row in numbers["texts"][1:]}
     model = load_model(str(home / "long"))
     for folder in folders.values():
         copy = load_model(f"finetuned/{folder.name}")
@@ -135,11 +137,11 @@ def test_training_lowers_the_loss_of_a_copy_and_leaves_the_model_alone(home, tmp
     model = load_model(str(home / "tiny"))
     before = {name: p.clone() for name, p in model.lm.named_parameters()}
     plan = Extension(128, 500_000.0, steps=12, tokens_per_step=256, rate=1e-2, warm_up=1)
-    made, losses = extend(model, np.tile(np.arange(10, 60), 40), plan, tmp_path / "a.safetensors", quiet)
+    copy, losses = extend(model, np.tile(np.arange(10, 60), 40), plan, tmp_path / "a.safetensors", quiet)
     assert losses[-1] < losses[0] - 0.5 and len(losses) == 12
     assert all(torch.equal(p, before[name]) for name, p in model.lm.named_parameters())
-    assert not any(torch.equal(p, before[name]) for name, p in made.lm.named_parameters())
-    assert model.lm.model.rotary_emb.inv_freq[1] == made.lm.model.rotary_emb.inv_freq[1] > 500_000 ** (-2 / 8)
+    assert not any(torch.equal(p, before[name]) for name, p in copy.lm.named_parameters())
+    assert model.lm.model.rotary_emb.inv_freq[1] == copy.lm.model.rotary_emb.inv_freq[1] > 500_000 ** (-2 / 8)
     with pytest.raises(BadSetting, match="two sequences need 256"):
         extend(model, np.arange(100), Extension(128), tmp_path / "x.safetensors", quiet)
 
@@ -147,7 +149,7 @@ def test_training_lowers_the_loss_of_a_copy_and_leaves_the_model_alone(home, tmp
 def test_a_stopped_run_goes_on_to_the_same_weights(home, tmp_path):
     model = load_model(str(home / "tiny"))
     ids, plan = np.arange(5000) % 250, Extension(128, None, steps=12, tokens_per_step=128, rate=1e-3)
-    whole, losses = extend(model, ids, plan, tmp_path / "whole.safetensors", quiet)
+    straight, losses = extend(model, ids, plan, tmp_path / "whole.safetensors", quiet)
 
     def stops(fraction, stage):
         if stage.startswith("model, step 12"):
@@ -159,17 +161,17 @@ def test_a_stopped_run_goes_on_to_the_same_weights(home, tmp_path):
     stages: list[str] = []
     again, resumed = extend(model, ids, plan, place, lambda fraction, stage: stages.append(stage))
     assert len(stages) == 2 and resumed == pytest.approx(losses)
-    for (_, a), (_, b) in zip(whole.lm.named_parameters(), again.lm.named_parameters(), strict=True):
+    for (_, a), (_, b) in zip(straight.lm.named_parameters(), again.lm.named_parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-6)
     with pytest.raises(BadSetting, match="made with another rate"):
         extend(model, ids, replace(plan, rate=2e-3), place, quiet)
 
 
 def test_every_way_to_read_twice_the_context(stored):
-    made = stored("length-extension")
-    assert [row["way"] for row in made["rows"]] == list(WAYS) and made["rows"][0]["against_own"] == 0
-    by_position, by_step = made["panels"]
-    assert by_position["x_values"] == [1 + 15 * at for at in range(8)] and len(by_position["series"]) == len(WAYS)
+    study = stored("length-extension")
+    assert [row["way"] for row in study["rows"]] == list(WAYS) and study["rows"][0]["against_own"] == 0
+    by_position, by_step = study["panels"]
+    assert by_position["x_values"] == [1 + 15 * block for block in range(8)] and len(by_position["series"]) == len(WAYS)
     assert by_step["x_values"] == [1, 2] and len(by_step["series"]) == 2
 
 

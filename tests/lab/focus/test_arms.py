@@ -49,8 +49,8 @@ def test_random_tokens_depend_on_seed_layer_window_and_place_alone():
     first = arm.memberships(0, 24, LAYERS)
     assert all(torch.equal(a, b) for a, b in zip(first, arm.memberships(0, 24, LAYERS), strict=True))
     assert all(layer.shape == (24, 4) and (layer.sum(1) == 2).all() for layer in first)
-    others = [first[1], arm.memberships(1, 24, LAYERS)[0], drawn_arms(router, 5, 8)[0].memberships(0, 24, LAYERS)[0]]
-    assert not any(torch.equal(first[0], other) for other in others)
+    draws = [first[1], arm.memberships(1, 24, LAYERS)[0], drawn_arms(router, 5, 8)[0].memberships(0, 24, LAYERS)[0]]
+    assert not any(torch.equal(first[0], draw) for draw in draws)
     shares = torch.cat(arm.memberships(0, 4000, LAYERS)).float().mean(0)
     assert ((shares - 0.5).abs() < 0.03).all()
 
@@ -62,8 +62,8 @@ def test_only_literal_arms_read_the_future(name, bench):
     arm = {"window": window_arm(5), "drawn": drawn_arms(router, 5, 0)[0]}.get(name) or trained_arm(name, router, 5)
     changed = bench.ids.copy()
     changed[:, 12:] = 3 + (changed[:, 12:] + 40) % (VOCABULARY - 3)
-    other = Bench(bench.model, router, changed, 1, None, Context())
-    moved = np.abs(bench.measure(arm).losses - other.measure(arm).losses)[:, :11].max()
+    bench_changed = Bench(bench.model, router, changed, 1, None, Context())
+    moved = np.abs(bench.measure(arm).losses - bench_changed.measure(arm).losses)[:, :11].max()
     assert (moved > 1e-4) == ("literal" in name)
 
 
@@ -71,8 +71,12 @@ def test_from_the_command_line(home, tmp_path, capsys):
     place = ["--model", home / "tiny", "--state", home / "state", "--corpus", home / "corpus", "-o", tmp_path / "g"]
     sizes = ["--router", "k4-top1", "--length", 16, "--windows-count", 2, "--sinks", 0, "--json"]
     assert main([*map(str, ["study", "groups", *place, *sizes])]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert {"rows", "claims", "sentence", "protocol"} <= set(told) and told["length"] == 16 and told["n_sink"] == 0
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (
+        {"rows", "claims", "sentence", "protocol"} <= set(printed)
+        and printed["length"] == 16
+        and printed["n_sink"] == 0
+    )
     with pytest.raises(SystemExit) as stop:
         main(["study", "weather", "--corpus", "."])
     assert stop.value.code == 2 and "invalid choice: 'weather'" in capsys.readouterr().err

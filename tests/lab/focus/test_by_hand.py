@@ -24,16 +24,16 @@ def test_the_grid_varies_one_factor_at_a_time(home):
     plan, lm = RouterTraining(), load_model(str(home / "tiny"))
     grid = cells(None, plan, lm)
     assert len(grid) == sum(map(len, FACTORS.values())) == 27 and len(set(grid.values())) == 20, "full is 32 here"
-    default = {key for key, one in grid.items() if one == plan}
+    default = {key for key, cell in grid.items() if cell == plan}
     assert default == {
         *(("groups", 8), ("window", 16), ("temperature", 0.1), ("iterations", 10), ("dimensions", 16)),
         ("similarity", "dot"),
     }
-    for (factor, value), one in grid.items():
+    for (factor, value), cell_plan in grid.items():
         field = {"dimensions": "d_s", "window_of_two": "window"}.get(factor, factor)
-        changed = {name for name in VARIED if getattr(one, name) != getattr(plan, name)} - {field}
+        changed = {name for name in VARIED if getattr(cell_plan, name) != getattr(plan, name)} - {field}
         assert changed == ({"groups"} if factor == "window_of_two" else set())
-        assert value in (getattr(one, field), "full")
+        assert value in (getattr(cell_plan, field), "full")
     assert grid["window_of_two", 16] == grid["groups", 2]
     assert grid["dimensions", "full"].d_s == lm.width
     assert cells("groups=2", RouterTraining(window=128), lm)["groups", 2].window == 16
@@ -98,8 +98,8 @@ def test_a_group_is_dead_below_a_tenth_of_its_even_share():
 def test_the_trainings_of_a_row_are_put_together():
     point = {"phase": 1, "step": 0, "layer": -1} | dict.fromkeys(PATHS, 0.5)
     parts = [
-        {"ends": {"worst_1": worst, "collapsed_at": at}, "curve": [point | {"share": worst}]}
-        for worst, at in ((0.2, None), (0.95, 700), (0.95, 300))
+        {"ends": {"worst_1": worst, "collapsed_at": step}, "curve": [point | {"share": worst}]}
+        for worst, step in ((0.2, None), (0.95, 700), (0.95, 300))
     ]
     row = together(parts)
     assert row["ends"] == {"worst_1": pytest.approx(0.7), "collapsed_at": 300, "collapsed": 2}

@@ -35,7 +35,7 @@ def test_what_the_controls_read():
         groups[turn] = [drawn.token_features(layer, hidden, None) for layer in range(LAYERS)]
         assert all((g.sum(-1) == 1).all() and g.shape == (2, 400, 4) for g in groups[turn])
         assert all(torch.equal(a, drawn.token_features(i, hidden, None)) for i, a in enumerate(groups[turn]))
-    firsts = [one[0] for one in groups.values()] + [groups[1, 0][1]]
+    firsts = [layers[0] for layers in groups.values()] + [groups[1, 0][1]]
     assert not any(torch.equal(a, b) for i, a in enumerate(firsts) for b in firsts[:i])
 
 

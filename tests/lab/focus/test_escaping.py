@@ -22,8 +22,8 @@ def test_the_paths_of_a_router():
     start = FocusRouter(1, 2, groups=2, d_s=2)
     start.projection.data[0] = start.centroids.data[0] = torch.eye(2)
     first, now = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6]])
-    found = escape_paths(start.variant(), [now], start, [first])
-    assert found["centroid_cosine"] == [0.0] and found["start_share"] == [1.0]
-    assert found["drift"] == [pytest.approx(0.2)]
-    assert found["rank"] == [pytest.approx(effective_rank(now))]
+    paths = escape_paths(start.variant(), [now], start, [first])
+    assert paths["centroid_cosine"] == [0.0] and paths["start_share"] == [1.0]
+    assert paths["drift"] == [pytest.approx(0.2)]
+    assert paths["rank"] == [pytest.approx(effective_rank(now))]
     assert escape_paths(start, [first], start, [first])["start_share"] == [0.5]

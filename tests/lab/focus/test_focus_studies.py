@@ -18,20 +18,20 @@ def rows_by(stored: dict, *keys: str) -> dict:
 
 
 def test_groups_beside_their_controls(stored):
-    made = stored("groups")
-    names = [row["arm"] for row in made["rows"]]
+    study = stored("groups")
+    names = [row["arm"] for row in study["rows"]]
     assert {"dense", "window 8", "window 128", "random tokens", "random centroids", "k-means", *READINGS} <= set(names)
-    assert made["equal_pairs"]["arm"] in names and made["windows"] == 9 and made["n_sink"] == 1
-    assert {row["arm"]: len(row["seed_losses"] or ()) for row in made["rows"]}["random centroids"] == 3
-    assert all(row["units"] == 6 and row["low"] is not None for row in made["comparisons"])
-    assert all(len(losses) == 9 for losses in made["losses"].values()) and len(made["losses"]) >= 18
-    assert len(made["warnings"]) == 2, "its router was trained elsewhere, with another window"
-    assert set(made["check"]) == {"dense", f"window {made['window']}", "trained", "random tokens 0"}
+    assert study["equal_pairs"]["arm"] in names and study["windows"] == 9 and study["n_sink"] == 1
+    assert {row["arm"]: len(row["seed_losses"] or ()) for row in study["rows"]}["random centroids"] == 3
+    assert all(row["units"] == 6 and row["low"] is not None for row in study["comparisons"])
+    assert all(len(losses) == 9 for losses in study["losses"].values()) and len(study["losses"]) >= 18
+    assert len(study["warnings"]) == 2, "its router was trained elsewhere, with another window"
+    assert set(study["check"]) == {"dense", f"window {study['window']}", "trained", "random tokens 0"}
 
 
 def test_only_literal_membership_reads_the_future_in_every_form(stored):
-    made = stored("causality")
-    rows = rows_by(made, "gate", "reading", "membership")
+    study = stored("causality")
+    rows = rows_by(study, "gate", "reading", "membership")
     assert len(rows) == 10
     for (gate, reading, membership), row in rows.items():
         assert row["reads_future"] == (membership == "literal") == (row["moved"] > 1e-4)
@@ -39,36 +39,36 @@ def test_only_literal_membership_reads_the_future_in_every_form(stored):
         if reading == "soft":
             assert row["pairs_share"] == 1.0 and (row["smallest_gate"] >= 0.5) == (gate == "literal")
             assert rows[None, "hard", membership]["smallest_gate"] == 0 <= row["smallest_gate"] <= row["mean_gate"]
-    for row in made["literal_minus_causal"]:
+    for row in study["literal_minus_causal"]:
         literal, causal = (rows[row["gate"], row["reading"], rule]["loss"] for rule in ("literal", "causal"))
         assert row["mean"] == pytest.approx(literal - causal, abs=1e-6) and row["units"] == 6
         assert row["low"] <= row["high"]
-    assert len(made["group_agreement"]) == 3 and 0 < made["prediction_agreement"] <= 1
+    assert len(study["group_agreement"]) == 3 and 0 < study["prediction_agreement"] <= 1
 
 
 def test_the_price_of_a_step(stored):
-    made = stored("step-cost")
-    dense, *gates = made["rows"]
+    study = stored("step-cost")
+    dense, *gates = study["rows"]
     assert dense["step"] == "dense" and dense["times"] == 1.0 and len(gates) == 6
-    assert all(row["low"] <= row["seconds"] <= row["high"] for row in made["rows"])
-    assert set(made["met"]) == {"log", "literal", "memory"}
+    assert all(row["low"] <= row["seconds"] <= row["high"] for row in study["rows"])
+    assert set(study["met"]) == {"log", "literal", "memory"}
 
 
 def test_pruning_one_layer_alone(stored):
-    made = stored("pruned")
-    assert [row["layer"] for row in made["rows"]] == [0, 1, 2] and len(made["panels"]) == 6
-    for row in made["rows"]:
+    study = stored("pruned")
+    assert [row["layer"] for row in study["rows"]] == [0, 1, 2] and len(study["panels"]) == 6
+    for row in study["rows"]:
         assert row["loss_groups_low"] <= row["loss_groups"] <= row["loss_groups_high"]
         apart = row["loss_groups"] - row["loss_random"]
         assert row["groups_minus_random"] == pytest.approx(apart, abs=1e-6)
         assert row["candidates_groups"] < row["candidates_dense"] == 33 / 2
         assert abs(row["candidates_window"] - row["candidates_groups"]) < 1
-    assert {"dense", "groups in layer 2", "pruned by window"} <= set(made["check"])
+    assert {"dense", "groups in layer 2", "pruned by window"} <= set(study["check"])
 
 
 def test_from_half_the_groups_on_all_is_read(stored):
-    made = stored("top")
-    rows = rows_by(made, "router", "k")
+    study = stored("top")
+    rows = rows_by(study, "router", "k")
     assert list(rows) == [*(("k4-top1", k) for k in (1, 2, 3, 4)), ("k4-top2", 2)]
     for (_, k), row in rows.items():
         assert row["equals_dense"] == (k > 2) == (row["pairs_share"] == 1.0) == (row["furthest"] < 1e-3)
@@ -79,36 +79,36 @@ def test_from_half_the_groups_on_all_is_read(stored):
             apart = row["against_dense"] - row["random_against_dense"]
             assert row["against_random"] == pytest.approx(apart, abs=1e-6)
     assert rows["k4-top1", 1]["pairs_share"] < rows["k4-top1", 2]["pairs_share"]
-    paper = {line["name"]: line["y"] for line in made["panels"][0]["series"] if line["paper"]}
+    paper = {line["name"]: line["y"] for line in study["panels"][0]["series"] if line["paper"]}
     assert paper["GPT-2 124M, paper"] == pytest.approx([82.9 / 42.8, 41.3 / 42.8, 47.2 / 42.8, 47.2 / 42.8])
 
 
 def test_every_row_is_trained_in_both_phases(stored):
-    made = stored("dominance")
-    assert [row["row"] for row in made["rows"]] == list(ROWS)
-    tried = {one["weight"]: one["share"] for one in made["weights"]}
+    study = stored("dominance")
+    assert [row["row"] for row in study["rows"]] == list(ROWS)
+    tried = {trial["weight"]: trial["share"] for trial in study["weights"]}
     nearest = min(tried, key=lambda weight: abs(tried[weight] - PAPER_SHARE))
-    (tuned,) = (row for row in made["rows"] if row["row"] == TUNED)
+    (tuned,) = (row for row in study["rows"] if row["row"] == TUNED)
     assert tuned["settings"]["balance_weight"] == nearest and list(tried) == list(WEIGHTS[: len(tried)])
-    assert made["even"] == 0.25 and made["chance"] == balanced_largest_share(128, 4) > 0.25
-    for row in made["rows"]:
+    assert study["even"] == 0.25 and study["chance"] == balanced_largest_share(128, 4) > 0.25
+    for row in study["rows"]:
         for phase in "12":
             assert 0.25 <= row[f"share_{phase}"] <= row[f"worst_{phase}"] <= 1 and 1 <= row[f"rank_{phase}"] <= 16
             assert 0 <= row[f"stability_{phase}"] <= 1 and row[f"hard_{phase}"] > 0
         assert row["drift_1"] == pytest.approx(0, abs=1e-6) and row["drift_2"] > 0, "the base is frozen in phase 1"
-    assert {point["row"] for point in made["curves"]} == set(ROWS) and {p["step"] for p in made["curves"]} == {0, 3}
-    last = [p for p in made["curves"] if (p["row"], p["phase"], p["step"]) == ("sinkhorn", 2, 3)]
+    assert {point["row"] for point in study["curves"]} == set(ROWS) and {p["step"] for p in study["curves"]} == {0, 3}
+    last = [p for p in study["curves"] if (p["row"], p["phase"], p["step"]) == ("sinkhorn", 2, 3)]
     by_layer = {point["layer"]: point["share"] for point in last}
     assert by_layer.pop(-1) == pytest.approx(np.mean(list(by_layer.values())), abs=1e-4)
 
 
 def test_cells_are_trained_once(stored):
-    made = stored("ablations")
-    rows = rows_by(made, "factor", "value")
+    study = stored("ablations")
+    rows = rows_by(study, "factor", "value")
     assert [row["default"] for row in rows.values()] == [False, True, False, False, True]
     default = rows["groups", 8]
-    same = {key for key in default if not key.startswith("paper")} - {"factor", "value"}
-    assert all(default[key] == rows["iterations", 10][key] for key in same)
+    shared = {key for key in default if not key.startswith("paper")} - {"factor", "value"}
+    assert all(default[key] == rows["iterations", 10][key] for key in shared)
     assert rows["iterations", 3]["random_tuned"] == default["random_tuned"] != rows["groups", 4]["random_tuned"]
     for row in rows.values():
         for phase in ("centroid", "tuned"):
@@ -116,15 +116,15 @@ def test_cells_are_trained_once(stored):
             low, high = (row[f"{phase}_against_random_{end}"] for end in ("low", "high"))
             assert (low is None and high is None) or low <= high, "of texts that are nearly all alike there is none"
         assert row["perplexity_tuned"] != row["perplexity_centroid"]
-    whole = rows["window", 64]
-    assert whole["pairs_share"] == 1 and whole["perplexity_centroid"] == pytest.approx(made["dense"]["perplexity"])
-    assert len(made["notes"]) == 3 and len(made["panels"]) == 9, "one note says that 64 tokens are all of a window"
-    assert list(made["check"]) == ["centroids", "fine-tuned", "random groups"]
+    widest = rows["window", 64]
+    assert widest["pairs_share"] == 1 and widest["perplexity_centroid"] == pytest.approx(study["dense"]["perplexity"])
+    assert len(study["notes"]) == 3 and len(study["panels"]) == 9, "one note says that 64 tokens are all of a window"
+    assert list(study["check"]) == ["centroids", "fine-tuned", "random groups"]
 
 
 def test_every_arm_in_every_domain(stored):
-    made = stored("finetuning")
-    rows = rows_by(made, "domain", "arm")
+    study = stored("finetuning")
+    rows = rows_by(study, "domain", "arm")
     assert list(rows) == [(domain, arm) for domain in ("novels", "python", "wikitext") for arm in ARMS]
     for (domain, arm), row in rows.items():
         assert row["learned"] == pytest.approx(row["loss"] - math.log(row["before"]), abs=1e-5) and row["learned"] < 0
@@ -134,13 +134,13 @@ def test_every_arm_in_every_domain(stored):
             if control != arm:
                 assert row[key] == pytest.approx(row["loss"] - rows[domain, control]["loss"], abs=1e-6)
                 assert row[f"{key}_low"] is None, "three windows are one unit"
-    assert list(made["check"]) == ["router", *ARMS]
-    assert len({json.dumps(losses) for losses in made["check"].values()}) == 6, "every arm is trained in its own way"
+    assert list(study["check"]) == ["router", *ARMS]
+    assert len({json.dumps(losses) for losses in study["check"].values()}) == 6, "every arm is trained in its own way"
 
 
 def test_every_length_reads_the_same_tokens(stored):
-    made = stored("lengths")
-    rows = rows_by(made, "length", "k")
+    study = stored("lengths")
+    rows = rows_by(study, "length", "k")
     assert list(rows) == [(size, k) for size in (16, 32, 64, 128) for k in (1, 2)]
     assert {row["length"] * row["windows"] for row in rows.values()} == {640}
     for (size, _), row in rows.items():
@@ -149,34 +149,34 @@ def test_every_length_reads_the_same_tokens(stored):
         assert 0.25 <= row["largest_share"] <= 1 and row["perplexity_literal"] > 1
     assert rows[16, 1]["perplexity_dense"] == rows[16, 2]["perplexity_dense"]
     assert rows[64, 1]["pairs_share"] < rows[64, 2]["pairs_share"]
-    assert "--rows 16,32,64,128" in made["protocol"]["command"]
+    assert "--rows 16,32,64,128" in study["protocol"]["command"]
 
 
 def test_three_ways_to_train_at_equal_tokens(stored):
-    made = stored("pretraining")
-    rows = rows_by(made, "trained", "reading")
+    study = stored("pretraining")
+    rows = rows_by(study, "trained", "reading")
     assert {trained for trained, _ in rows} == {"dense", "focus", "random groups"} and len(rows) == 17
     for (_, reading), row in rows.items():
         assert row["perplexity_lowest"] <= row["perplexity"] <= row["perplexity_highest"]
         assert (row["pairs_share"] == 1) == (reading == "dense" or reading.startswith("soft")), reading
         assert row["against_dense_low"] <= row["against_dense"] <= row["against_dense_high"]
     assert rows["dense", "dense"]["against_dense"] == 0
-    first = {(point["trained"], point["seed"]): point["loss"] for point in made["curves"]}
+    first = {(point["trained"], point["seed"]): point["loss"] for point in study["curves"]}
     assert len(first) == 6 == len(set(first.values()))
 
 
 def test_every_number_of_steps_is_trained_and_read(stored):
-    made = stored("focus-printed")
-    rows = made["rows"]
+    study = stored("focus-printed")
+    rows = study["rows"]
     assert [row["steps"] for row in rows] == [1, 2, 4, 8] and rows[-1]["tokens"] == 512
     assert rows[0]["soft_gained"] is None and set(rows[0]) == set(rows[-1])
     apart = np.log(rows[3]["perplexity_soft"] / rows[2]["perplexity_soft"])
     assert rows[3]["soft_gained"] == pytest.approx(apart, abs=1e-6)
     for row in rows:
-        assert row["hard_against_dense"] == pytest.approx(np.log(row["perplexity_hard"] / made["dense"]), abs=1e-6)
+        assert row["hard_against_dense"] == pytest.approx(np.log(row["perplexity_hard"] / study["dense"]), abs=1e-6)
         assert row["pairs_share"] > 0.5, "two of four groups share most pairs"
-    assert made["protocol"]["rate"] == min(made["tried"], key=lambda tried: tried["choosing"])["rate"]
-    assert made["protocol"]["units"] < 6, "half of the documents chose the rate"
+    assert study["protocol"]["rate"] == min(study["tried"], key=lambda tried: tried["choosing"])["rate"]
+    assert study["protocol"]["units"] < 6, "half of the documents chose the rate"
 
 
 def test_what_the_study_of_groups_measured_is_not_measured_again(ask, tmp_path):

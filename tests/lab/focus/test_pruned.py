@@ -35,7 +35,7 @@ def test_a_block_by_hand():
 
 def test_what_is_looked_at_is_dense_attention_and_its_parts_agree(bench):
     model, router, ids = bench.model, bench.stand_in, bench.ids[0]
-    seen = look(model, router, ids, 3, 1, [5] * LAYERS, [7] * LAYERS)  # [L, 4, 5]
+    masses_by = look(model, router, ids, 3, 1, [5] * LAYERS, [7] * LAYERS)  # [L, 4, 5]
     entropies, masses = np.zeros(LAYERS), np.zeros(LAYERS)
     trained = bench.measure(Arm("groups", {"window": 3}, router)).pairs[0]
 
@@ -46,29 +46,29 @@ def test_what_is_looked_at_is_dense_attention_and_its_parts_agree(bench):
 
     with apply(model, METHODS["dense"](), watch=watch), torch.no_grad():
         model.lm(torch.as_tensor(ids)[None], use_cache=False)
-    assert seen[:, 0, 0] == pytest.approx(entropies, abs=1e-4)
-    assert seen[:, 3, 2] == pytest.approx(masses, abs=1e-4)
-    assert (seen[:, 0, 1] == 25 / 2).all() and seen[:, 0, 2:].max() < 1e-5
-    assert seen[0, 1, 1] * 24 == pytest.approx(trained[0]), "the first layer sees the same whatever is pruned"
-    assert (seen[:, 1:, 0] < seen[:, :1, 0]).all() and (seen[:, 1:, 2:] > 0).all()
+    assert masses_by[:, 0, 0] == pytest.approx(entropies, abs=1e-4)
+    assert masses_by[:, 3, 2] == pytest.approx(masses, abs=1e-4)
+    assert (masses_by[:, 0, 1] == 25 / 2).all() and masses_by[:, 0, 2:].max() < 1e-5
+    assert masses_by[0, 1, 1] * 24 == pytest.approx(trained[0]), "the first layer sees the same whatever is pruned"
+    assert (masses_by[:, 1:, 0] < masses_by[:, :1, 0]).all() and (masses_by[:, 1:, 2:] > 0).all()
 
 
 def test_one_layer_alone_is_pruned(bench):
     model, router, ids = bench.model, bench.stand_in, bench.ids
-    dense, every = bench.measure(DENSE), layer_arms(router, 3, None, 0)
+    dense, arms_all = bench.measure(DENSE), layer_arms(router, 3, None, 0)
     with apply(model, METHODS["focus"].build(router), kernels=True):
         plain = np.concatenate([token_losses(model, torch.as_tensor(row)[None]) for row in ids])
-    assert np.array_equal(bench.measure(every["groups"]).losses, plain)
+    assert np.array_equal(bench.measure(arms_all["groups"]).losses, plain)
     for layer in range(LAYERS):
         arms = layer_arms(router, 3, layer, 0)
-        found, control = bench.measure(arms["groups"]), bench.measure(arms["random"])
-        assert not np.allclose(found.losses, dense.losses, atol=1e-4)
-        assert not np.allclose(found.losses, control.losses, atol=1e-4)
-        others = [one for one in range(LAYERS) if one != layer]
-        assert (found.pairs[:, others] == 300).all() and (found.pairs[:, layer] < 300).all()
-        assert np.array_equal(found.counts[:, layer], control.counts[:, layer]), "groups of the same sizes"
-    whole = bench.measure(Arm("window", {"window": 24}, layer=1))
-    assert np.allclose(whole.losses, dense.losses, atol=1e-5) and (whole.pairs == 300).all()
+        groups, control = bench.measure(arms["groups"]), bench.measure(arms["random"])
+        assert not np.allclose(groups.losses, dense.losses, atol=1e-4)
+        assert not np.allclose(groups.losses, control.losses, atol=1e-4)
+        unpruned = [index for index in range(LAYERS) if index != layer]
+        assert (groups.pairs[:, unpruned] == 300).all() and (groups.pairs[:, layer] < 300).all()
+        assert np.array_equal(groups.counts[:, layer], control.counts[:, layer]), "groups of the same sizes"
+    full = bench.measure(Arm("window", {"window": 24}, layer=1))
+    assert np.allclose(full.losses, dense.losses, atol=1e-5) and (full.pairs == 300).all()
 
 
 def test_shuffled_groups_have_the_same_sizes_and_their_pairs_are_counted():

@@ -25,27 +25,27 @@ def test_recovery_by_hand():
         "a window that loses nothing leaves nothing to recover"
     )
     control = np.array([1.8, 2.8])
-    found = compare(arm, control, window, dense, both)
-    assert found["difference"] == pytest.approx(-0.3) and found["points"] == pytest.approx(100 * 0.6 / 3)
-    assert found["low"] is None and found["units"] == 2, "two texts draw no bar"
-    assert found["difference_points"] == pytest.approx([-0.3, -0.3])
+    comparison = compare(arm, control, window, dense, both)
+    assert comparison["difference"] == pytest.approx(-0.3) and comparison["points"] == pytest.approx(100 * 0.6 / 3)
+    assert comparison["low"] is None and comparison["units"] == 2, "two texts draw no bar"
+    assert comparison["difference_points"] == pytest.approx([-0.3, -0.3])
 
 
 def test_recovery_is_paired():
     """Windows differ by whole nats and arms by hundredths: only the pairing shows it."""
     dense = np.random.default_rng(0).normal(4, 1, 80)
     documents = np.arange(80) // 8
-    found = compare(dense + 0.05, dense + 0.06, dense + 0.10, dense, documents)
-    assert found["difference_points"] is None and found["low"] == pytest.approx(-0.01)
-    assert found["high"] == pytest.approx(-0.01) and found["units"] == 10
-    assert found["points_low"] == pytest.approx(10)
+    comparison = compare(dense + 0.05, dense + 0.06, dense + 0.10, dense, documents)
+    assert comparison["difference_points"] is None and comparison["low"] == pytest.approx(-0.01)
+    assert comparison["high"] == pytest.approx(-0.01) and comparison["units"] == 10
+    assert comparison["points_low"] == pytest.approx(10)
     assert recovery(np.full(80, 0.05), dense + 0.1, dense, documents).low == pytest.approx(0.5)
 
 
 def test_the_window_is_the_largest_that_is_3_percent_worse():
     dense = np.full(4, 3.0)
     worse = {8: 0.2, 16: 0.05, 32: math.log(1.03) + 1e-9, 64: math.log(1.03) - 1e-3}
-    assert choose_window({w: dense + more for w, more in worse.items()}, dense) == 32
+    assert choose_window({w: dense + loss_added for w, loss_added in worse.items()}, dense) == 32
     assert choose_window({8: dense, 16: dense + 0.01}, dense) is None
 
 
@@ -65,12 +65,12 @@ def test_pairs_by_hand(monkeypatch, block):
 
 def made_up(**changes) -> tuple[dict, dict, list[float]]:
     """Comparisons in which everything holds, but for `changes` {control: (difference, low, high)}."""
-    given = {"random tokens": (-0.02, -0.03, -0.01), "random centroids": (-0.01, -0.02, -0.005)}
-    given |= {"k-means": (-0.03, -0.04, -0.02), "window 5": (-0.004, -0.006, -0.002)} | changes
+    rows = {"random tokens": (-0.02, -0.03, -0.01), "random centroids": (-0.01, -0.02, -0.005)}
+    rows |= {"k-means": (-0.03, -0.04, -0.02), "window 5": (-0.004, -0.006, -0.002)} | changes
     names = ("difference", "low", "high")
     return {
         name: dict(zip(names, row, strict=True)) | {"points": -1000 * row[0], "points_low": 12.0, "points_high": 25.0}
-        for name, row in given.items()
+        for name, row in rows.items()
     }
 
 
@@ -91,9 +91,12 @@ NOT = {
 
 @pytest.mark.parametrize("case", NOT)
 def test_the_verdict_when_something_does_not_hold(case):
-    changes, more, key, value = NOT[case]
-    found = verdict(made_up(**changes), **more)
-    assert not found["holds"] and (found["beats"]["random tokens"] if key == "beats" else found[key]) is value
+    changes, arguments, key, value = NOT[case]
+    conclusion = verdict(made_up(**changes), **arguments)
+    assert (
+        not conclusion["holds"]
+        and (conclusion["beats"]["random tokens"] if key == "beats" else conclusion[key]) is value
+    )
 
 
 def test_the_verdict_on_the_window_of_equal_pairs():
@@ -111,15 +114,19 @@ def test_the_summary_of_made_up_losses():
     above |= {"trained": 0.05, "trained, soft": 0.02, "trained, literal": 0.04}
     above |= {f"random tokens {s}": 0.07 + s / 100 for s in (0, 1, 2)} | {f"random centroids {s}": 0.09 for s in (0, 1)}
     even, pairs = np.full((16, 2, 8), 4), np.full((16, 2), 30)
-    found = summary(
-        {name: Measured(dense + more, pairs, even) for name, more in above.items()}, 8, 5, 8, np.arange(16) % 5
+    table = summary(
+        {name: Measured(dense + loss_added, pairs, even) for name, loss_added in above.items()},
+        8,
+        5,
+        8,
+        np.arange(16) % 5,
     )
-    rows = {row["arm"]: row for row in found["rows"]}
+    rows = {row["arm"]: row for row in table["rows"]}
     assert list(rows)[-2:] == ["random tokens", "random centroids"] and len(rows) == 9
     assert rows["trained"]["recovery"] == pytest.approx(0.5) and rows["random tokens"]["recovery"] == pytest.approx(0.2)
     assert np.ptp(rows["random tokens"]["seed_losses"]) == pytest.approx(0.02)
     assert rows["trained"]["largest_share"] == [1 / 8, 1 / 8] and rows["dense"]["pairs_share"] == 30 / 36
-    against = {row["control"]: row for row in found["comparisons"]}
+    against = {row["control"]: row for row in table["comparisons"]}
     assert against["random tokens"]["points"] == pytest.approx(30) and against["dense"]["difference"] > 0
-    assert found["soft_minus_hard"] == pytest.approx(-0.03) and found["literal_minus_causal"] == pytest.approx(-0.01)
-    assert found["claims"]["holds"] and found["equal_pairs"]["arm"] == "window 5"
+    assert table["soft_minus_hard"] == pytest.approx(-0.03) and table["literal_minus_causal"] == pytest.approx(-0.01)
+    assert table["claims"]["holds"] and table["equal_pairs"]["arm"] == "window 5"

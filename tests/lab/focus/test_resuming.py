@@ -19,25 +19,25 @@ def stopping(begins: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "at", "first", "done"),
+    ("name", "rows", "stop_stage", "first", "done"),
     [
         ("ablations", "temperature=0.5", "temperature=0.5, phase 2, model, step 2", "step 2 of 2", "phase 1"),
         ("dominance", "stop-gradient on inputs, sinkhorn", "sinkhorn, model, step 2", "step 2 of 3", "router, step"),
     ],
 )
-def test_a_training_goes_on_inside_its_phase(name, rows, at, first, done, ask, tmp_path, monkeypatch):
+def test_a_training_goes_on_inside_its_phase(name, rows, stop_stage, first, done, ask, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "KEEP_EVERY", 1)
-    whole = ask(name, rows=rows, work=str(tmp_path / "a")).numbers["rows"]
+    straight = ask(name, rows=rows, work=str(tmp_path / "a")).numbers["rows"]
     with pytest.raises(Cancelled):
-        ask(name, stopping(at), rows=rows, work=str(tmp_path / "b"))
+        ask(name, stopping(stop_stage), rows=rows, work=str(tmp_path / "b"))
     stages: list[str] = []
     again = ask(name, lambda _, stage: stages.append(stage), rows=rows, work=str(tmp_path / "b")).numbers["rows"]
-    assert again == whole and not any(done in stage for stage in stages)
+    assert again == straight and not any(done in stage for stage in stages)
     assert first in next(stage for stage in stages if ", step " in stage)
 
 
 def test_a_study_goes_on_at_its_arm_and_what_is_damaged_is_measured_anew(ask, tmp_path):
-    whole = ask("groups", work=str(tmp_path / "a")).numbers
+    straight = ask("groups", work=str(tmp_path / "a")).numbers
     with pytest.raises(Cancelled):
         ask("groups", stopping("random tokens 0, window 9 of 9"), work=str(tmp_path / "b"))
     stages: list[str] = []
@@ -45,13 +45,15 @@ def test_a_study_goes_on_at_its_arm_and_what_is_damaged_is_measured_anew(ask, tm
     assert next(stage for stage in stages if " of 9" in stage) == "random tokens 0, window 1 of 9", (
         "arms before are kept"
     )
-    assert {**resumed, "protocol": 0, "path": 0} == {**whole, "protocol": 0, "path": 0}
-    kept = next((tmp_path / "b").glob("dense-*.safetensors"))
-    kept.write_bytes(kept.read_bytes()[:50])
+    assert {**resumed, "protocol": 0, "path": 0} == {**straight, "protocol": 0, "path": 0}
+    part_file = next((tmp_path / "b").glob("dense-*.safetensors"))
+    part_file.write_bytes(part_file.read_bytes()[:50])
     stages.clear()
     again = ask("groups", lambda _, stage: stages.append(stage), work=str(tmp_path / "b")).numbers
-    assert again["rows"] == whole["rows"]
-    assert [stage for stage in stages if " of 9" in stage] == [f"dense, window {at} of 9" for at in range(1, 10)]
+    assert again["rows"] == straight["rows"]
+    assert [stage for stage in stages if " of 9" in stage] == [
+        f"dense, window {window} of 9" for window in range(1, 10)
+    ]
     assert not list(tmp_path.rglob("*.part"))
 
 
@@ -71,12 +73,12 @@ def test_other_settings_do_not_find_these_numbers_and_shared_arms_are_found(ask,
 
 def test_three_trainings_of_a_cell_are_told_together(ask):
     stages: list[str] = []
-    asked = {"rows": "groups=8,temperature=0.5", "seeds": 3, "others": 2}
-    made = ask("ablations", lambda _, stage: stages.append(stage), **asked).numbers
-    row, other = made["rows"]
-    assert (row["seeds"], other["seeds"]) == (3, 2) and "these routers, 2 trainings" in made["sentence"]
+    arguments = {"rows": "groups=8,temperature=0.5", "seeds": 3, "others": 2}
+    study = ask("ablations", lambda _, stage: stages.append(stage), **arguments).numbers
+    row, second = study["rows"]
+    assert (row["seeds"], second["seeds"]) == (3, 2) and "these routers, 2 trainings" in study["sentence"]
     for key in ("centroid_against_random", "centroid_against_same", "tuned_against_random"):
         assert row[f"{key}_lowest"] < row[key] < row[f"{key}_highest"] and row[f"{key}_low"] < row[f"{key}_high"]
-    assert made["protocol"]["seeds"] == 3
+    assert study["protocol"]["seeds"] == 3
     assert {stage.split(", router")[0] for stage in stages} >= {f"default, phase 1, seed {n}" for n in range(3)}
     assert "temperature=0.5, phase 2, seed 2" not in " ".join(stages)

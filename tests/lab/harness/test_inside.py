@@ -13,12 +13,12 @@ from lab.indexers import agreed, answers
 TASKS = list(NEEDLES)
 
 
-def part(loss, right, written, **more):
+def part(loss, right, written, **extra):
     """A way on eight texts, all needles of both kinds answered alike."""
     losses = (loss + 0.01 * np.arange(8)).tolist()
     return {"losses": losses, "reads": 0.25, "written": [written] * 8} | {
         "needles": {task: [right] * 16 for task in TASKS},
-        **more,
+        **extra,
     }
 
 
@@ -51,14 +51,14 @@ def test_groups_score_a_key_by_what_a_query_shares_with_it():
     assert torch.allclose(of_groups(router, 0, hidden, rows)[0].detach(), torch.tensor(wanted), atol=1e-6)
 
 
-def study(best, p, **more):
+def study(best, p, **extra):
     """What the study has of each question: one indexer ahead of the others with this p-value."""
     row = {"recall": 0.2, "over_next": 0.1, "over_next_low": 0.05, "over_next_high": 0.15, "over_next_holm": p}
     over = {f"{key}{end}": 0.1 for key in ("over_closed", "over_prior") for end in ("", "_low", "_high")}
     rows = [{"way": "oracle_layer", "recall": 0.5, "below_heads": 0.3, "below_heads_low": 0.2, "below_heads_high": 0.4}]
     kinds = [best, *(kind for kind in ("dsa", "qsa", "m3", "seer") if kind != best)]
     rows += [{"way": kind} | over | (row if kind == best else {}) for kind in kinds]
-    return {"rows": rows} | more
+    return {"rows": rows} | extra
 
 
 def test_two_models_agree_where_their_verdicts_do():

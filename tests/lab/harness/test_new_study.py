@@ -19,13 +19,13 @@ def test_a_script_in_the_lab_is_a_study(home, tmp_path, monkeypatch, capsys):
         monkeypatch.setitem(NAMED._places, name, study.full_place())
     assert registry.STORED["tiny-means"].help.startswith("A stored study as small as one can be")
     state = tmp_path / "state"
-    asked = ["study", "tiny-means", "--model", home / "tiny", "--corpus", home / "corpus", "--state", state]
-    assert main([*map(str, asked), "--plan", "--json"]) == 0 and not state.exists()
-    assert main([*map(str, asked), "--json"]) == 0
+    command = ["study", "tiny-means", "--model", home / "tiny", "--corpus", home / "corpus", "--state", state]
+    assert main([*map(str, command), "--plan", "--json"]) == 0 and not state.exists()
+    assert main([*map(str, command), "--json"]) == 0
     stored = json.loads((state / "studies" / "means-32.json").read_text())
     assert len(stored["rows"]) == 3 and stored["protocol"]["version"] == 1
     capsys.readouterr()
-    assert main([*map(str, asked), "--quick", "--json"]) == 0
+    assert main([*map(str, command), "--quick", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["verdict"] == "the same"
     context = cases.Context(state=state, browser=False)
     (row,) = remeasure(str(home / "tiny"), str(home / "corpus"), only="means-32", context=context).numbers["rows"]

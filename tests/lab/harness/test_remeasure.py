@@ -30,16 +30,16 @@ def home(tmp_path, monkeypatch):
     return home
 
 
-def change(path: Path, **told) -> None:
+def change(path: Path, **protocol) -> None:
     stored = json.loads(path.read_text())
-    stored["protocol"] |= told
+    stored["protocol"] |= protocol
     path.write_text(json.dumps(stored))
 
 
-def again(home, told=lambda fraction, stage: None, **asked) -> list[dict]:
-    context = Context(progress=told, state=home / "state", browser=False)
-    given = {"model": str(home / "tiny"), "corpus": str(home)} | asked
-    return remeasure(**given, context=context).numbers["rows"]
+def again(home, progress=lambda fraction, stage: None, **options) -> list[dict]:
+    context = Context(progress=progress, state=home / "state", browser=False)
+    arguments = {"model": str(home / "tiny"), "corpus": str(home)} | options
+    return remeasure(**arguments, context=context).numbers["rows"]
 
 
 def test_what_is_out_of_date_says_why(home):
@@ -52,8 +52,8 @@ def test_what_is_out_of_date_says_why(home):
         ({"sizes": stored["protocol"]["sizes"] | {"times": 3.0}}, "other sizes"),
         ({"sizes": None}, "other sizes"),
     ):
-        told = stored["protocol"] | changed
-        assert reasons(stored | {"protocol": told}, lm) == [why]
+        protocol = stored["protocol"] | changed
+        assert reasons(stored | {"protocol": protocol}, lm) == [why]
 
 
 def test_what_trains_from_nothing_is_of_no_weights():
@@ -63,7 +63,7 @@ def test_what_trains_from_nothing_is_of_no_weights():
 
 
 def test_the_page_says_what_was_measured_on_earlier_weights():
-    title, study = next((title, one) for title, one in documented.stored().items() if title.startswith("groups"))
+    title, study = next((title, study) for title, study in documented.stored().items() if title.startswith("groups"))
     old = replace(study.protocol, revision="0" * 12)
     page = documented.document({title: replace(study, protocol=old)})
     assert "*Measured on earlier weights of demo: these numbers wait to be measured again.*" in page
@@ -74,13 +74,13 @@ def test_the_page_says_what_was_measured_on_earlier_weights():
 
 
 def test_the_cheapest_comes_first_and_what_was_asked_for_is_asked_again(home):
-    said = []
-    rows = again(home, lambda fraction, stage: said.append(stage))
+    stages = []
+    rows = again(home, lambda fraction, stage: stages.append(stage))
     assert [(row["name"], row["why"], row["state"]) for row in rows] == [
         ("means-32", "asked for", "measured"),
         ("means-16", "asked for", "measured"),
     ]
-    assert "To be measured again: means-32, means-16. Before, that took about 2.0 hours." in said
+    assert "To be measured again: means-32, means-16. Before, that took about 2.0 hours." in stages
     stored = json.loads((home / "state" / "studies" / "means-16.json").read_text())
     assert stored["protocol"]["asked"] == {"length": 16} and "path" not in stored
 
@@ -105,8 +105,8 @@ def test_what_cannot_be_measured_again_is_said(home):
 
 
 def test_the_page_of_what_was_measured_is_what_is_stored():
-    made = documented.document(documented.stored())
-    assert (ROOT / "docs" / "measured.md").read_text(encoding="utf-8") == made, "run `python -m analysis measured`"
+    page = documented.document(documented.stored())
+    assert (ROOT / "docs" / "measured.md").read_text(encoding="utf-8") == page, "run `python -m analysis measured`"
 
 
 def test_a_cell_shows_its_interval_its_unit_and_nothing_that_a_table_would_break():
@@ -116,8 +116,8 @@ def test_a_cell_shows_its_interval_its_unit_and_nothing_that_a_table_would_break
     assert documented.cell(row, Column("share", "share", "share")) == "50.00%"
     assert documented.cell(row, Column("name", "name")) == "a\\|b"
     assert documented.cell(row, Column("whole", "whole")) == "yes" and documented.cell({}, gain) == ""
-    shown = documented.table([gain, Column("gain_low", "low"), Column("lost", "lost")], [row])
-    assert shown.splitlines()[0] == "| gain |" and len(shown.splitlines()) == 3
+    printed = documented.table([gain, Column("gain_low", "low"), Column("lost", "lost")], [row])
+    assert printed.splitlines()[0] == "| gain |" and len(printed.splitlines()) == 3
 
 
 def test_the_document_stays_short():

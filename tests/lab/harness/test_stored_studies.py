@@ -23,8 +23,8 @@ def test_a_stored_study_says_how_it_was_made_and_follows_from_its_numbers(path):
     stored = json.loads(path.read_text(), parse_constant=pytest.fail)
     protocol = stored["protocol"]
     assert protocol["command"].startswith("python -m analysis study ") and protocol["date"] and protocol["versions"]
-    shown = json.loads(json.dumps(NAMED[study_of(stored)].shown(stored)))
-    assert {name: stored[name] for name in shown} == shown
+    summary = json.loads(json.dumps(NAMED[study_of(stored)].shown(stored)))
+    assert {name: stored[name] for name in summary} == summary
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: str(path.relative_to(CACHE)))

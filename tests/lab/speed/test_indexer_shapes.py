@@ -17,14 +17,14 @@ from lab.speed.indexer_shapes import KINDS, IndexerShapes
 @pytest.mark.slow
 def test_the_command_is_timed_on_the_shape_that_is_made(tmp_path, monkeypatch):
     monkeypatch.setitem(TRAINING, "steps", 2)
-    made = SimpleNamespace(path=str(places.CACHE / "demo"))
-    monkeypatch.setattr(indexer_shapes, "make_shape", lambda *about: made)
+    shape = SimpleNamespace(path=str(places.CACHE / "demo"))
+    monkeypatch.setattr(indexer_shapes, "make_shape", lambda *about: shape)
     context = Context(state=tmp_path / "state", browser=False)
     numbers = IndexerShapes(length=128, prompts=3).of_shape(context)
     assert {row["kind"] for row in numbers["rows"]} == set(KINDS)
-    taken, said = numbers["taken"], numbers["said"]
-    assert 0 < sum(row["seconds"] for row in numbers["rows"]) < taken["seconds"] and taken["bytes"] > 0
-    assert said["low"] < said["seconds"] < said["high"] and said["bytes"] > 0
+    measured, predicted = numbers["taken"], numbers["said"]
+    assert 0 < sum(row["seconds"] for row in numbers["rows"]) < measured["seconds"] and measured["bytes"] > 0
+    assert predicted["low"] < predicted["seconds"] < predicted["high"] and predicted["bytes"] > 0
     assert context.kept == {} and context._model is None, "nothing of it stays"
 
 

@@ -8,50 +8,50 @@ from analysis.studies.speed.bench import TARGETS
 from lab.speed import kernels as study
 
 
-def row(what, length, ratio, dtype="bfloat16", **more):
+def row(work, length, ratio, dtype="bfloat16", **changes):
     """A row of `bench`."""
-    times = {"dense_ms": 2.0, "sparse_ms": 2.0 / ratio, "bound": 4.0, "target": None, **more}
-    same = {"dtype": dtype, "length": length, "batch": 1, "dense_kernel": "torch flash", "kernel": "groups"}
-    return same | times | {f"speedup{end}": ratio for end in ("", "_low", "_high")}
+    times = {"dense_ms": 2.0, "sparse_ms": 2.0 / ratio, "bound": 4.0, "target": None, **changes}
+    conditions = {"dtype": dtype, "length": length, "batch": 1, "dense_kernel": "torch flash", "kernel": "groups"}
+    return conditions | times | {f"speedup{end}": ratio for end in ("", "_low", "_high")}
 
 
 def test_all_lengths_types_and_batches_are_asked_for_up_to_the_longest(monkeypatch, tmp_path):
-    asked = []
+    calls = []
 
     def bench(request, *, context):
-        asked.append((request.what, request.dtype, request.lengths, request.batch))
+        calls.append((request.what, request.dtype, request.lengths, request.batch))
         aims = {1024: 1.0}
         lengths = request.lengths or [500]
-        made = [row(request.what, n, 2.0, request.dtype, target=aims.get(n)) for n in lengths]
+        rows = [row(request.what, n, 2.0, request.dtype, target=aims.get(n)) for n in lengths]
         if request.what == "inference":
             pair = {"dense": 4.0, "sparse": 8.0}
-            made = [one | {"prefill_ms": pair, "ms_per_token": pair, "target": 1.0} for one in made]
-            made = [one | {f"speedup_per_token{end}": 0.5 for end in ("", "_low", "_high")} for one in made]
-        return SimpleNamespace(numbers={"rows": made})
+            rows = [row_of | {"prefill_ms": pair, "ms_per_token": pair, "target": 1.0} for row_of in rows]
+            rows = [row_of | {f"speedup_per_token{end}": 0.5 for end in ("", "_low", "_high")} for row_of in rows]
+        return SimpleNamespace(numbers={"rows": rows})
 
     monkeypatch.setattr(study, "bench", bench)
     context = SimpleNamespace(part=lambda folder, name, decides, make: make(None), progress=lambda done, stage: None)
     lm = SimpleNamespace(revision="r", device="cpu")
-    at = SimpleNamespace(context=context, lm=lm, sizes=study.Kernels(longest=4096, repeats=2), work=tmp_path)
-    numbers = at.sizes.measure(at)
-    assert ("attention", "float32", [1024, 4096], 1) in asked and ("decode", "bfloat16", [2048], 1) in asked
-    assert [batch for *_, batch in asked if batch > 1] == [2, 4, 8] and asked[-1][0] == "inference"
+    setting = SimpleNamespace(context=context, lm=lm, sizes=study.Kernels(longest=4096, repeats=2), work=tmp_path)
+    numbers = setting.sizes.measure(setting)
+    assert ("attention", "float32", [1024, 4096], 1) in calls and ("decode", "bfloat16", [2048], 1) in calls
+    assert [batch for *_, batch in calls if batch > 1] == [2, 4, 8] and calls[-1][0] == "inference"
     prompt, token = numbers["rows"][-2:]
     assert (prompt["what"], prompt["speedup"], prompt["met"]) == ("prompt", 2.0, True)
     assert (token["what"], token["speedup"], token["dense_ms"], token["met"]) == ("token", 0.5, 4.0, False)
 
-    told = study.kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cpu"}})
-    assert "3 of 4 aims are reached" in told["sentence"] and "a token of the model" in told["sentence"]
-    assert "Not measured on a GPU." in told["notes"]
+    summary = study.kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cpu"}})
+    assert "3 of 4 aims are reached" in summary["sentence"] and "a token of the model" in summary["sentence"]
+    assert "Not measured on a GPU." in summary["notes"]
     assert (
         "Not measured on a GPU."
         not in study.kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cuda"}})["notes"]
     )
-    (panel,) = told["panels"]
+    (panel,) = summary["panels"]
     assert panel["x_values"] == [1024, 4096] and [line["name"] for line in panel["series"]][:2] == study.KINDS
 
 
 def test_what_the_pairs_allow_at_the_shortest_length_comes_again():
     """1,024 tokens, 8 groups of about 128, a window of 128: the bound by hand is near 3."""
-    found = study.Kernels().sample(SimpleNamespace(), {})
-    assert found["bound"] == pytest.approx(3.03, abs=0.05) and min(TARGETS["attention"]) == 1024
+    bound = study.Kernels().sample(SimpleNamespace(), {})
+    assert bound["bound"] == pytest.approx(3.03, abs=0.05) and min(TARGETS["attention"]) == 1024

@@ -32,9 +32,9 @@ def small():
 def test_layer_by_layer_is_one_pass(small, tmp_path):
     ids = np.random.default_rng(0).integers(3, 500, 300)
     layers = [*by_layer(small, ids, tmp_path, lambda place, make: make())]
-    whole = HeadReading(small.num_layers, small.num_heads, window=NEAR)
-    whole.read(small, ids)
-    wanted = whole.table().groupby("layer")["entropy"].mean()
+    reading = HeadReading(small.num_layers, small.num_heads, window=NEAR)
+    reading.read(small, ids)
+    wanted = reading.table().groupby("layer")["entropy"].mean()
     assert [layer["entropy"] for layer in layers] == pytest.approx(wanted.tolist(), rel=1e-5)
     assert all(layer["cpu_seconds"] > 0 and layer["process_bytes"] > layer["bytes"] for layer in layers)
     assert not [*tmp_path.iterdir()], "what waited for the next layer is gone"
@@ -46,13 +46,13 @@ def test_who_was_stopped_goes_on(small, tmp_path, monkeypatch):
     passes = Passes(run.sizes, small, run.context, tmp_path, partial(run.part, "long-text"))
     ids = np.random.default_rng(0).integers(3, 500, 256)
     monkeypatch.setattr(Passes, "reading", lambda self, window, windows: Windows(ids[: window * windows], window))
-    plain, made = long_passes.measured, []
+    plain, measurements = long_passes.measured, []
 
-    def measured_until(most: int):
+    def measured_until(limit: int):
         def measured(work, device):
-            if len(made) == most:
+            if len(measurements) == limit:
                 raise KeyboardInterrupt
-            made.append(1)
+            measurements.append(1)
             return plain(work, device)
 
         monkeypatch.setattr(long_passes, "measured", measured)
@@ -61,7 +61,7 @@ def test_who_was_stopped_goes_on(small, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         measured_until(small.num_layers + 1)
     rows = measured_until(99)
-    assert len(made) == 2 * small.num_layers, "what was measured is not measured again"
+    assert len(measurements) == 2 * small.num_layers, "what was measured is not measured again"
     assert [row["length"] for row in rows] == [64, 256] and all(row["said_bytes"] > row["bytes"] for row in rows)
 
 
@@ -89,9 +89,9 @@ def test_dense_attention_is_fitted_beyond_what_is_measured(small, tmp_path, monk
     last = rows[-1]
     assert (last["what"], last["length"], last["fitted"], last["bytes"]) == ("dense", 4096, True, None)
     assert last["seconds"] == pytest.approx(1e-6 * 4096**2) and last["cpu_seconds"] == pytest.approx(2e-6 * 4096**2)
-    shown = LongText.shown({"rows": rows, "protocol": {"device": "cpu", "tokens": 32768}})
-    assert "grouped 1.00, dense 2.00" in shown["notes"][1]
-    assert [panel["y_label"] for panel in shown["panels"]] == ["core seconds", "GB"]
+    summary = LongText.shown({"rows": rows, "protocol": {"device": "cpu", "tokens": 32768}})
+    assert "grouped 1.00, dense 2.00" in summary["notes"][1]
+    assert [panel["y_label"] for panel in summary["panels"]] == ["core seconds", "GB"]
 
 
 @pytest.mark.parametrize("sizes", [{"length": 1000, "window": 300}, {"rows": "everything"}, {"rows": ""}])

@@ -37,10 +37,10 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        made = out if isinstance(out, tuple | list) else [out]
-        sizes = [x.untyped_storage().nbytes() for x in made if isinstance(x, torch.Tensor)]
+        tensors = out if isinstance(out, tuple | list) else [out]
+        sizes = [x.untyped_storage().nbytes() for x in tensors if isinstance(x, torch.Tensor)]
         self.bytes = max(self.bytes, *sizes, 0)
-        shapes = [tuple(x.shape) for x in made if isinstance(x, torch.Tensor)]
+        shapes = [tuple(x.shape) for x in tensors if isinstance(x, torch.Tensor)]
         self.square |= {shape for shape in shapes if sum(axis >= self.length for axis in shape) > 1}
         return out
 
@@ -53,18 +53,18 @@ def wide():
     return load_model(AutoModelForCausalLM.from_config(config).eval())
 
 
-@pytest.mark.parametrize("what", WORK)
-def test_nothing_grows_with_the_vocabulary_or_the_square(what, wide, monkeypatch):
+@pytest.mark.parametrize("work", WORK)
+def test_nothing_grows_with_the_vocabulary_or_the_square(work, wide, monkeypatch):
     monkeypatch.setattr(vocabulary, "LOGITS_BYTES", BLOCK)
     monkeypatch.setattr(reference, "CPU_BLOCK_BYTES", BLOCK)
     monkeypatch.setattr(measured, "BLOCK", 64)
     ids, largest = np.random.default_rng(0).integers(3, WORDS, 2 * SHORT), {}
     for length in (SHORT, 2 * SHORT):
-        with Largest(length) as made:
-            WORK[what](wide, ids[:length])
-        largest[length] = made.bytes
+        with Largest(length) as tensors:
+            WORK[work](wide, ids[:length])
+        largest[length] = tensors.bytes
     # Of the longer text, which no block holds whole, however small beside the rest: [T, T] of bools too.
-    assert not made.square
+    assert not tensors.square
     assert largest[2 * SHORT] < 4 * 2 * SHORT * WORDS / 4, "logits in one piece"
     assert largest[2 * SHORT] <= 2.1 * largest[SHORT], "something grows faster than the text"
 
@@ -74,20 +74,20 @@ def test_heads_are_read_in_blocks_on_a_gpu_too(wide, monkeypatch):
     monkeypatch.setattr(reader, "accelerated", lambda tensor: True)
     monkeypatch.setattr(reader, "GPU_BYTES", BLOCK)
     ids = np.random.default_rng(0).integers(3, WORDS, 2 * SHORT)
-    with Largest(len(ids)) as made:
+    with Largest(len(ids)) as tensors:
         WORK["statistics"](wide, ids)
-    assert not made.square and made.bytes < 8 * BLOCK
+    assert not tensors.square and tensors.bytes < 8 * BLOCK
 
 
 def test_who_was_stopped_goes_on(wide, monkeypatch, tmp_path):
     run = Setting(watched_context(tmp_path), wide, MemoryGrowth(), tmp_path)
-    made: list[int] = []
+    lengths: list[int] = []
 
-    def measured_until(most: int) -> list[dict]:
+    def measured_until(limit: int) -> list[dict]:
         def peak(work, device):
-            if len(made) == most:
+            if len(lengths) == limit:
                 raise KeyboardInterrupt
-            made.append(len(work.args[1]))
+            lengths.append(len(work.args[1]))
             return 10 * len(work.args[1]) ** 2
 
         monkeypatch.setattr(memory_growth, "peak_bytes", peak)
@@ -96,7 +96,7 @@ def test_who_was_stopped_goes_on(wide, monkeypatch, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         measured_until(3)
     rows = measured_until(99)
-    assert made == 4 * [64, 128], "what was measured is not measured again"
+    assert lengths == 4 * [64, 128], "what was measured is not measured again"
     assert [(row["length"], row["bytes"]) for row in rows] == 4 * [(64, 40960), (128, 163840)]
     assert "statistics 2.00" in MemoryGrowth.shown({"rows": rows})["notes"][0]
 
@@ -105,10 +105,10 @@ def test_the_stored_numbers_hold_what_they_promise():
     stored = read_json(places.CACHE / "demo" / "studies" / "memory-growth.json")
     assert stored["protocol"]["sizes"]["lengths"].endswith("8192") and stored["parameters"] > 4e8
     rows = {(row["what"], row["length"]): row for row in stored["rows"]}
-    assert {what for what, _ in rows} == set(WORK)
-    for what in WORK:
-        sizes = [rows[what, length]["bytes"] for length in (2048, 4096, 8192)]
+    assert {work for work, _ in rows} == set(WORK)
+    for piece_of_work in WORK:
+        sizes = [rows[piece_of_work, length]["bytes"] for length in (2048, 4096, 8192)]
         assert sizes[2] < 2.1 * sizes[1] and sizes[1] < 2.1 * sizes[0], "linear at most"
-        if what != "router step":
-            assert sizes[2] < rows[what, 8192]["logits"] / 2
+        if piece_of_work != "router step":
+            assert sizes[2] < rows[piece_of_work, 8192]["logits"] / 2
     assert MemoryGrowth.shown(stored).items() <= stored.items()

@@ -15,11 +15,11 @@ from tests.stress import sliders as tool
 MACHINE = {"browser": "Chromium 1", "viewport": {"width": 9}, "cores": 2, "processor": "x86_64", "load_average": 0.25}
 
 
-def row(slider, what="new", median=500.0, target=800, page="Quality vs speed"):
+def row(slider, change="new", median=500.0, target=800, page="Quality vs speed"):
     """A row as the tool gives it."""
     moved = {"median_ms": median, "worst_ms": median and 2 * median, "moves": 9 if median else 0}
     met = None if median is None else median <= target
-    return {"page": page, "slider": slider, "what": what, **moved, "target_ms": target, "met": met, "refused": ""}
+    return {"page": page, "slider": slider, "what": change, **moved, "target_ms": target, "met": met, "refused": ""}
 
 
 ROWS = [
@@ -33,18 +33,20 @@ ROWS = [
 
 def test_the_study_keeps_the_rows_and_says_on_what_they_were_measured(monkeypatch):
     monkeypatch.setattr(tool, "timed", lambda progress: (ROWS, {**MACHINE, "read": 1024}))
-    found = study.Sliders().measure(SimpleNamespace(context=SimpleNamespace(progress=None)))
-    assert found["rows"] == ROWS and found["protocol"] | MACHINE == found["protocol"]
-    assert (found["protocol"]["tokens"], found["protocol"]["kernel"]) == (1024, "the app in Chromium 1")
-    told = study.sliders.shown(found)
-    assert told["sentence"].startswith("3 of 4 within their target;") and "1 could not be moved" in told["sentence"]
-    assert told["notes"][-1] == "Chromium 1 on 2 cores of x86_64, with a load of 0.2 at the end."
-    stored, new = told["panels"]
+    numbers = study.Sliders().measure(SimpleNamespace(context=SimpleNamespace(progress=None)))
+    assert numbers["rows"] == ROWS and numbers["protocol"] | MACHINE == numbers["protocol"]
+    assert (numbers["protocol"]["tokens"], numbers["protocol"]["kernel"]) == (1024, "the app in Chromium 1")
+    summary = study.sliders.shown(numbers)
+    assert (
+        summary["sentence"].startswith("3 of 4 within their target;") and "1 could not be moved" in summary["sentence"]
+    )
+    assert summary["notes"][-1] == "Chromium 1 on 2 cores of x86_64, with a load of 0.2 at the end."
+    stored, new = summary["panels"]
     assert stored["x_values"] == ["Routing's own", "Smallest distance, tokens"]
     assert new["x_values"] == ["MagicPIG", "SparQ"], "the rows say which of their sliders was moved"
     median, target = new["series"]
     assert (median["y"], median["high"], target["y"]) == ([900.0, 500.0], [1800.0, 1000.0], [800, 800])
-    assert [column["name"] for column in told["columns"]] == list(ROWS[0])
+    assert [column["name"] for column in summary["columns"]] == list(ROWS[0])
 
 
 def test_sliders_that_are_still_there_come_again_without_a_browser(monkeypatch):

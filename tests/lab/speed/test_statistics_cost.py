@@ -18,8 +18,8 @@ def small(monkeypatch):
 
 def rows(lengths):
     sizes = study.StatisticsCost(lengths=lengths, repeats=1)
-    at = SimpleNamespace(sizes=sizes, lm=SimpleNamespace(device="cpu"), context=Context(device="cpu"))
-    return sizes.measure(at)["rows"]
+    setting = SimpleNamespace(sizes=sizes, lm=SimpleNamespace(device="cpu"), context=Context(device="cpu"))
+    return sizes.measure(setting)["rows"]
 
 
 def test_the_tables_give_the_same_numbers():

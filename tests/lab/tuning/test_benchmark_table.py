@@ -41,9 +41,9 @@ def test_own_and_long_prompts_of_the_tasks_that_have_files(ask, tmp_path):
         (prompts, shots, name) for prompts, shots in ((OWN, 0), (LONG, 1)) for name in ("dense", "streaming_llm")
     ]
     assert {row["metric"] for row in result.numbers["rows"]} == {TASKS["piqa"].metric}
-    own, long = (row for row in result.numbers["rows"] if row["name"] == "streaming_llm")
-    assert own["within"] + own["beyond"] == long["within"] + long["beyond"] == 2 and long["beyond"] == 2
-    assert own["within_moved"] is None or own["within_moved"] < 1e-4, "what is read whole is dense attention"
+    short, long = (row for row in result.numbers["rows"] if row["name"] == "streaming_llm")
+    assert short["within"] + short["beyond"] == long["within"] + long["beyond"] == 2 and long["beyond"] == 2
+    assert short["within_moved"] is None or short["within_moved"] < 1e-4, "what is read whole is dense attention"
     assert long["beyond_moved"] > 0 and long["within_moved"] is None
     stored = json.loads(Path(result.numbers["path"]).read_text(), parse_constant=pytest.fail)
     assert "Not scored: HellaSwag" in stored["notes"][-1] and stored["protocol"]["set_up"] == "A"
@@ -51,7 +51,7 @@ def test_own_and_long_prompts_of_the_tasks_that_have_files(ask, tmp_path):
     assert not any(text in words for record in PIQA for text in record.values() if len(text) > 4), "no question is kept"
     again = first_again(stored, "piqa", 0, tmp_path / "data", context=Context(browser=False))
     assert set(again) == {"Dense", "StreamingLLM, window 16"}
-    assert all(now == pytest.approx(kept, abs=1e-4) for kept, now in again.values())
+    assert all(now == pytest.approx(before, abs=1e-4) for before, now in again.values())
 
 
 def test_what_is_done_is_not_done_again(ask, monkeypatch):
@@ -62,8 +62,8 @@ def test_what_is_done_is_not_done_again(ask, monkeypatch):
 
 def test_tasks_are_pooled_by_items():
     items = {"right": [1.0, 0.0, 1.0], "moved": [0.0, 0.0, 0.0], "fits": [True, True, True]}
-    mine = {"right": [1.0, 1.0, 0.0], "moved": [0.0, 0.25, 0.75], "fits": [True, False, False]}
-    parts = [{"prompts": OWN, "items": {"Dense": items, "Focus, window 128": mine}}] * 2
+    focus = {"right": [1.0, 1.0, 0.0], "moved": [0.0, 0.25, 0.75], "fits": [True, False, False]}
+    parts = [{"prompts": OWN, "items": {"Dense": items, "Focus, window 128": focus}}] * 2
     row = _pooled(parts, "Focus, window 128", OWN)
     assert (row["items"], row["longer"], row["within"], row["within_moved"]) == (6, 4 / 6, 2, 0.0)
     assert row["beyond_moved"] == 0.5 and row["difference"] == 0 and row["difference_low"] < 0 < row["difference_high"]
@@ -73,7 +73,7 @@ def test_tasks_are_pooled_by_items():
 
 def test_every_task_has_numbers_of_questions_and_long_prompts_have_examples():
     assert set(ASKED) == set(TASKS)
-    assert all(asked[LONG][0] > 0 and min(asked[OWN][1], asked[LONG][1]) > 1 for asked in ASKED.values())
+    assert all(numbers[LONG][0] > 0 and min(numbers[OWN][1], numbers[LONG][1]) > 1 for numbers in ASKED.values())
 
 
 def test_tasks_that_are_not_there_are_refused(ask, tmp_path):
@@ -96,9 +96,13 @@ def test_the_stored_scores_are_whole_and_say_what_they_are_of():
         if row["within_moved"] is not None and row["name"] != "dense":
             assert row["within_moved"] < 1e-3, row
     for row in stored["pooled"]:
-        mine = [one for one in stored["rows"] if (one["method"], one["prompts"]) == (row["method"], row["prompts"])]
-        assert row["items"] == sum(one["items"] for one in mine)
-        value = sum(one["value"] * one["items"] for one in mine) / row["items"]
+        rows_of = [
+            row_of
+            for row_of in stored["rows"]
+            if (row_of["method"], row_of["prompts"]) == (row["method"], row["prompts"])
+        ]
+        assert row["items"] == sum(row_of["items"] for row_of in rows_of)
+        value = sum(row_of["value"] * row_of["items"] for row_of in rows_of) / row["items"]
         assert row["value"] == pytest.approx(value)
 
 
@@ -111,5 +115,5 @@ def test_a_small_part_of_the_stored_scores_comes_again(shared, task, shots):
         pytest.skip(f"the files of {task} are not here")
     stored = json.loads(STORED.read_text())
     again = first_again(stored, task, shots, data, context=Context(browser=False))
-    for label, (kept, now) in again.items():
-        assert np.allclose(kept, now, atol=1e-3), label
+    for label, (before, now) in again.items():
+        assert np.allclose(before, now, atol=1e-3), label

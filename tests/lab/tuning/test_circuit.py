@@ -20,14 +20,14 @@ def curve(*seconds: float) -> list[dict]:
 
 def test_rows_and_curves_by_hand():
     plain = [curve(5.0, 0.9, 0.1), curve(4.0, 3.0, 2.0, 0.2), curve(0.25)]
-    curves = {Circuit(seed=seed): one for seed, one in enumerate(plain)}
+    curves = {Circuit(seed=seed): curve_of for seed, curve_of in enumerate(plain)}
     curves |= {Circuit(family="llama", seed=seed): curve(5.5, 5.5, 5.5, 5.4) for seed in range(3)}
-    made = studied.numbers(curves)
-    plain, normed = made["rows"]
+    numbers = studied.numbers(curves)
+    plain, normed = numbers["rows"]
     assert (plain["known"], plain["trainings"], plain["steps"], plain["trained"]) == (3, 3, 100, 200)
     assert plain["second"] == pytest.approx((0.1 + 0.2 + 0.25) / 3) and plain["second_low"] < plain["second"]
     assert (normed["known"], normed["steps"], normed["second"]) == (0, None, pytest.approx(5.4))
-    (panel,) = studied.circuit.shown(made | {"chance": CHANCE, "protocol": {"seeds": 3}})["panels"]
+    (panel,) = studied.circuit.shown(numbers | {"chance": CHANCE, "protocol": {"seeds": 3}})["panels"]
     assert panel["x_values"] == [50, 100, 150, 200]
     assert panel["series"][0]["y"] == pytest.approx([9.25 / 3, 4.15 / 3, 2.35 / 3, 0.55 / 3]), "an ended one stays"
     assert panel["series"][-1]["y"] == [CHANCE] * 4

@@ -19,9 +19,9 @@ def test_gains_by_hand():
 
 
 def test_what_is_left_without_the_named_heads(stored):
-    made = stored("induction")
-    rows = {(row["task"], row["arm"]): row for row in made["rows"]}
-    assert [head[:2] for head in made["named"]] == [[1, 0], [1, 1]]
+    study = stored("induction")
+    rows = {(row["task"], row["arm"]): row for row in study["rows"]}
+    assert [head[:2] for head in study["named"]] == [[1, 0], [1, 1]]
     assert list(rows) == [(studied.RANDOM, arm) for arm in (studied.ALL, studied.NAMED, studied.DRAWN)], "64 tokens"
     assert rows[studied.RANDOM, studied.ALL]["kept"] == 1 and rows[studied.RANDOM, studied.DRAWN]["heads"] == 2
     assert rows[studied.RANDOM, studied.NAMED]["gain"] != rows[studied.RANDOM, studied.ALL]["gain"]
@@ -29,10 +29,10 @@ def test_what_is_left_without_the_named_heads(stored):
 
 def test_the_answers_of_the_register_are_found_with_and_without_its_pages(monkeypatch):
     text = sample_texts()["register"][1]
-    seen = []
+    windows = []
 
     def ablated(lm, window, heads, by, seed):
-        seen.append(lm.tokenizer.decode(window[0].tolist()))
+        windows.append(lm.tokenizer.decode(window[0].tolist()))
         return np.arange(1, window.shape[1], dtype=np.float32)[None]  # the loss of a token is its place
 
     monkeypatch.setattr(studied, "ablated", ablated)
@@ -40,10 +40,10 @@ def test_the_answers_of_the_register_are_found_with_and_without_its_pages(monkey
     assert len(new) == len(again) == 28 and (np.diff(new) > 0).all() and (np.diff(again) > 0).all()
     shift = again - new
     assert shift == pytest.approx(shift[0], abs=2), "the same tokens, further down"
-    assert "Perpetua lies at berth 41. The master" in seen[1] and "The master of the Perpetua" not in seen[0]
-    assert text.endswith(seen[1][-200:])
+    assert "Perpetua lies at berth 41. The master" in windows[1] and "The master of the Perpetua" not in windows[0]
+    assert text.endswith(windows[1][-200:])
 
 
 def test_without_such_heads_nothing_is_taken(ask):
-    made = ask("induction", above=1.0).numbers
-    assert made["named"] == [] and {row["arm"] for row in made["rows"]} == {studied.ALL}
+    numbers = ask("induction", above=1.0).numbers
+    assert numbers["named"] == [] and {row["arm"] for row in numbers["rows"]} == {studied.ALL}

@@ -7,18 +7,18 @@ from lab.tuning.recall_documents import KEY
 
 
 def test_copies_read_on_and_differ_in_their_recall_documents_alone(stored):
-    made = stored("recall-documents")
-    own, none, half = made["texts"]
-    assert [row["share"] for row in made["texts"]] == [None, 0, 0.5]
-    assert [row["model"] for row in made["texts"]] == [
+    study = stored("recall-documents")
+    untrained, none, half = study["texts"]
+    assert [row["share"] for row in study["texts"]] == [None, 0, 0.5]
+    assert [row["model"] for row in study["texts"]] == [
         *("as it is", "without recall documents", "with 50% recall documents"),
     ]
-    assert none[KEY] == 0 != half[KEY] and none["perplexity"] != own["perplexity"]
-    assert made["recipe"]["last_share"] == 0 and made["recipe"]["tokens"] == 32_768
-    tasks = {row["task"] for row in made["rows"]}
-    assert "Needle" in tasks and len(made["rows"]) == 3 * len(tasks)
-    assert all(row["items"] == 2 and row["chance"] == 0.25 for row in made["rows"])
-    assert made["panels"][0]["x_values"] == [0, 0.5]
+    assert none[KEY] == 0 != half[KEY] and none["perplexity"] != untrained["perplexity"]
+    assert study["recipe"]["last_share"] == 0 and study["recipe"]["tokens"] == 32_768
+    tasks = {row["task"] for row in study["rows"]}
+    assert "Needle" in tasks and len(study["rows"]) == 3 * len(tasks)
+    assert all(row["items"] == 2 and row["chance"] == 0.25 for row in study["rows"])
+    assert study["panels"][0]["x_values"] == [0, 0.5]
 
 
 def test_a_model_that_was_not_trained_here_is_refused(ask, home):
