@@ -76,9 +76,11 @@ def test_a_method_is_held_against_dense_item_by_item(run, tmp_path):
     assert far["longer_than_window"] == 0.0 and far["difference"] == 0.0
     assert far["gold_difference"] == pytest.approx(0.0, abs=1e-5), "shorter than the window is dense attention"
     table = result.tables["items"]
-    dense, other = (table[table["method"] == name]["gold"].to_numpy() for name in ("Dense", near["method"]))
-    assert near["gold_difference"] == pytest.approx(float((other - dense).mean()))
-    assert any("100% of the items are longer than the 12 tokens" in said for said in result.numbers["sentences"])
+    dense, method_golds = (table[table["method"] == name]["gold"].to_numpy() for name in ("Dense", near["method"]))
+    assert near["gold_difference"] == pytest.approx(float((method_golds - dense).mean()))
+    assert any(
+        "100% of the items are longer than the 12 tokens" in sentence for sentence in result.numbers["sentences"]
+    )
     json.dumps(result.numbers, allow_nan=False)
 
 
@@ -92,16 +94,18 @@ def test_answers_are_those_of_the_stock_model(run, home, tmp_path):
 
 def test_the_question_reads_all_in_set_up_b(run, tmp_path):
     lines(tmp_path / "lambada" / "test.jsonl", [{"text": f"{'the sea was calm and wide ' * 3}x{n}"} for n in (1, 2)])
-    found = {how: run(tmp_path, "lambada", model="random", methods=[NEAR], question=how) for how in ("sparse", "dense")}
+    results = {
+        how: run(tmp_path, "lambada", model="random", methods=[NEAR], question=how) for how in ("sparse", "dense")
+    }
     golds = {
-        how: [one.tables["items"].query("method == @name")["gold"].to_numpy() for name in ("Dense", NAMED)]
-        for how, one in found.items()
+        how: [result.tables["items"].query("method == @name")["gold"].to_numpy() for name in ("Dense", NAMED)]
+        for how, result in results.items()
     }
     assert np.abs(golds["sparse"][0] - golds["sparse"][1]).max() > 1e-3
     assert np.allclose(golds["sparse"][0], golds["dense"][0], atol=1e-5)
     assert not np.allclose(golds["dense"][1], golds["sparse"][1], atol=1e-3)
-    assert found["dense"].numbers["protocol"]["set_up"] == "B"
-    assert found["dense"].numbers["notes"][0] == f"Set-up B: {SET_UPS['dense'].means}"
+    assert results["dense"].numbers["protocol"]["set_up"] == "B"
+    assert results["dense"].numbers["notes"][0] == f"Set-up B: {SET_UPS['dense'].means}"
 
 
 NAMED = "StreamingLLM, window 8"
@@ -136,15 +140,18 @@ def test_every_task_runs_on_files_in_its_published_format(run, tmp_path):
 
 
 def test_examples_are_of_another_split_where_there_is_one(tmp_path):
-    asked, shown, files = documents(TASKS["gsm8k"], "gsm8k", every(tmp_path))
-    assert (len(asked), len(shown), files) == (2, 3, ["test.jsonl", "train.jsonl"])
-    asked, shown, files = documents(TASKS["truthfulqa"], "truthfulqa", tmp_path)
-    assert asked is shown and asked[0]["mc1_targets"] == {"choices": ["No", "Yes", "Always"], "labels": [1, 0, 0]}
+    questions, examples, files = documents(TASKS["gsm8k"], "gsm8k", every(tmp_path))
+    assert (len(questions), len(examples), files) == (2, 3, ["test.jsonl", "train.jsonl"])
+    questions, examples, files = documents(TASKS["truthfulqa"], "truthfulqa", tmp_path)
+    assert questions is examples and questions[0]["mc1_targets"] == {
+        "choices": ["No", "Yes", "Always"],
+        "labels": [1, 0, 0],
+    }
 
 
 def test_an_item_is_no_example_of_itself(tmp_path):
-    one = benchmark_tasks.asked("piqa", piqa(tmp_path), 1, 1, 0)
-    (item,) = one.items
+    sampled = benchmark_tasks.asked("piqa", piqa(tmp_path), 1, 1, 0)
+    (item,) = sampled.items
     assert item.prompts[0] == "Question: Count on.\nAnswer: 777777\n\nQuestion: Count.\nAnswer:"
     assert item.prompts[0][-item.question :] == "Question: Count.\nAnswer:" and item.answers == (" 7", " 777777")
 
@@ -186,10 +193,10 @@ def test_refusals_are_one_sentence(run, tmp_path, monkeypatch):
 def test_one_command_runs_it_offline(home, tmp_path, capsys):
     words = ["benchmark", "piqa", "--data", str(piqa(tmp_path)), "--model", str(home / "even"), "--shots", "1"]
     assert main([*words, "--methods", "streaming_llm", "--set", "streaming_llm.window=8", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
     keys = {"task", "method", "metric", "value", "stderr", "items", "longer_than_window"}
-    assert keys <= set(told["rows"][0]) and told["protocol"]["harness"]
-    command = told["protocol"]["command"]
+    assert keys <= set(printed["rows"][0]) and printed["protocol"]["harness"]
+    command = printed["protocol"]["command"]
     assert "--set streaming_llm.window=8" in command and "--shots 1" in command and "--data DIR" in command
     assert main(["benchmark", "piqa", "--data", str(tmp_path / "none"), "--model", str(home / "even")]) == 2
 

@@ -69,16 +69,21 @@ def test_the_mean_and_its_early_bias_by_hand():
 
 
 def test_texts_are_split_by_document_or_by_halves(context):
-    one, two, three = keys(context, 1, 2, 3)
-    split = split_texts(context, [one, two, three], None)
+    first_key, two, three = keys(context, 1, 2, 3)
+    split = split_texts(context, [first_key, two, three], None)
     assert [t for _, t in split.calibrate] == [text(1), text(2)] and [t for _, t in split.measure] == [text(3)]
-    assert split_texts(context, [one], [two]).measure == [("text 2", text(2))]
-    alone = split_texts(context, [one], None)
+    assert split_texts(context, [first_key], [two]).measure == [("text 2", text(2))]
+    alone = split_texts(context, [first_key], None)
     first, second = alone.calibrate[0][1], alone.measure[0][1]
     assert alone.halved and first + second == text(1) and second[0] == " " and abs(len(first) - len(second)) < 20
     assert halves("wordwithoutanyspace") == ("wordwitho", "utanyspace")
     part = context.add_text("a part", text(1)[50:900])
-    for texts, against in (([one], [one]), ([one, two], [two]), ([one, one], None), ([one], [part])):
+    for texts, against in (
+        ([first_key], [first_key]),
+        ([first_key, two], [two]),
+        ([first_key, first_key], None),
+        ([first_key], [part]),
+    ):
         with pytest.raises(BadSetting, match="would both calibrate and measure"):
             split_texts(context, texts, against)
     with pytest.raises(BadSetting, match="at least one text"):
@@ -216,8 +221,8 @@ def test_a_folder_calibrates_on_its_training_texts_and_measures_on_the_others(ca
 
 def test_without_a_stored_policy_the_bundled_samples_calibrate(context, tiny, state):
     policy = policy_for(context, tiny)
-    seen = [text_hash(sample) for sample in fitting_samples().values()]
-    assert policy.about["texts"] == seen, "the text that pages open on can be measured"
+    sources = [text_hash(sample) for sample in fitting_samples().values()]
+    assert policy.about["texts"] == sources, "the text that pages open on can be measured"
     assert policy.about["corpus"] == FITTED_ON and policy.cap == policy.budgets.max()
     assert policy.budgets.sum() == round(policy.ranks.sum())
     with pytest.raises(BadSetting, match="no policy other here; there are: policy"):

@@ -51,18 +51,18 @@ def test_the_last_bin_of_a_window_of_1024_tokens():
     assert compare_losses(better, np.full((1, 32), 2.0))["worst_bin"] == 2, "the worst bin may be one that gets better"
 
 
-def side(upper, worst, **more):
+def side(upper, worst, **extra):
     """One side of a row, with its two limits."""
     place = {"worst_bin_first": 945, "worst_bin_last": 1008, "worst_bin_difference": worst - 0.001}
     limits = {"difference": upper - 0.001, "upper": upper, "worst_bin_upper": worst, "units": 8, "unit": "documents"}
-    return limits | place | more
+    return limits | place | extra
 
 
 def test_the_choice_by_hand_is_one_sided_and_reported_on_other_texts():
     """The point estimate of a bin may lie below 2% and its limit above: that does not pass. Better never fails."""
     rows = []
-    for cap, upper, worst, other in ((32, 0.05, 0.3, 0.3), (64, 0.004, 0.021, 0), (128, -0.02, 0.0199, 0.031)):
-        row = {"cap": cap, "reads_causal": 0.1, "select": side(upper, worst), "report": side(upper, other)}
+    for cap, upper, worst, reported in ((32, 0.05, 0.3, 0.3), (64, 0.004, 0.021, 0), (128, -0.02, 0.0199, 0.031)):
+        row = {"cap": cap, "reads_causal": 0.1, "select": side(upper, worst), "report": side(upper, reported)}
         rows.append(row | verdict(row, 0.01, 0.02))
     assert [row["passes"] for row in rows] == [False, False, True] and chosen_cap(rows) == summary(rows)["cap"] == 128
     assert [row["holds"] for row in rows] == [False, True, False] and summary(rows[:2])["cap"] is None

@@ -40,8 +40,8 @@ def test_a_recipe_says_how_many_keys_there_are(context, tiny, way, value):
 
 def test_recipes_with_names_floors_reads_and_edits(context, tiny):
     stored = policy_for(context, tiny)
-    same = resolve(context, tiny, None)
-    assert same.budgets.tolist() == stored.budgets.tolist() and not same.by_hand
+    default = resolve(context, tiny, None)
+    assert default.budgets.tolist() == stored.budgets.tolist() and not default.by_hand
     assert resolve(context, tiny, "other").name == "other" and resolve(context, tiny, {"cap": 7}).cap == 7
     assert set(resolve(context, tiny, {"beta": 0.001}).budgets.ravel()) == {2}, "the floor"
     assert 0.5 <= reads(resolve(context, tiny, {"reads": 0.5}, 32).budgets, None, 32)["reads_causal"] < 0.52
@@ -135,11 +135,11 @@ def test_the_cache_that_eviction_leaves_by_hand():
 
 
 def test_two_calibrations_are_compared(ask, context, tiny):
-    one, two = (policy_for(context, tiny, name).ranks.ravel() for name in ("policy", "other"))
+    first, two = (policy_for(context, tiny, name).ranks.ravel() for name in ("policy", "other"))
     result = ask(Calibrations, policy="policy", other="other")
     numbers, cells = result.numbers, result.tables["cells"]
-    assert numbers["pearson_log"] == pytest.approx(np.corrcoef(np.log(one), np.log(two))[0, 1])
-    assert cells["change"].tolist() == pytest.approx((two / one - 1).tolist())
+    assert numbers["pearson_log"] == pytest.approx(np.corrcoef(np.log(first), np.log(two))[0, 1])
+    assert cells["change"].tolist() == pytest.approx((two / first - 1).tolist())
     assert cells["budget"].sum() == cells["other_budget"].sum() == numbers["total"]
     moved = np.abs(cells["budget"] - cells["other_budget"]).sum() / 2
     assert numbers["moved"] == pytest.approx(moved / numbers["total"])
@@ -165,7 +165,7 @@ def test_evaluate_takes_policies(ask, context, tiny):
     assert rows[0]["defaults"]["cap"] == policy.cap and rows[0]["ceiling"] and not rows[4]["ceiling"]
     assert rows[1]["reads_causal"] < rows[0]["reads_causal"] and rows[4]["kv_read"] == rows[4]["reads_kv"]
     assert rows[1]["reads_causal"] == pytest.approx(reads(policy.budgets, 3, 32)["reads_causal"], rel=1e-3)
-    seen = ask(Evaluate, text(1), methods=[{"name": "csa"}], window=32)
-    assert any("calibrated on this text" in note for note in seen.numbers["notes"])
+    flattered = ask(Evaluate, text(1), methods=[{"name": "csa"}], window=32)
+    assert any("calibrated on this text" in note for note in flattered.numbers["notes"])
     with pytest.raises(BadSetting, match="dense reads with no policy"):
         ask(Evaluate, text(3), methods=[{"name": "dense", "policy": "other"}])

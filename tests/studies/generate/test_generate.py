@@ -25,17 +25,17 @@ def ask(context, home):
     """`ask(methods, **arguments)` -> (Result, the answers that were shown before the end)."""
 
     def run(methods, text=TEXT, **arguments):
-        key, shown = context.add_text("a text", text), []
-        context.show, context.at = shown.append, lambda fraction, stage: None
-        given = {"length": 40, "new_tokens": NEW} | arguments
-        request = Generate(model=str(home / "tiny"), text=key, methods=methods, **given)
-        return generate(request, context=context), shown
+        key, answers = context.add_text("a text", text), []
+        context.show, context.at = answers.append, lambda fraction, stage: None
+        request_fields = {"length": 40, "new_tokens": NEW} | arguments
+        request = Generate(model=str(home / "tiny"), text=key, methods=methods, **request_fields)
+        return generate(request, context=context), answers
 
     return run
 
 
 @pytest.fixture(scope="module")
-def known(ask):
+def answered(ask):
     return ask([SNAPKV, {"name": "streaming_llm", "settings": {"window": 8, "n_sink": 2}}], question="the cat?")
 
 
@@ -44,8 +44,8 @@ def kept(result, side: int) -> np.ndarray:
     return np.unpackbits(result.arrays["kept"][side], count=int(np.prod(shape))).reshape(shape).astype(bool)
 
 
-def test_answers_times_and_bytes(known):
-    result, shown = known
+def test_answers_times_and_bytes(answered):
+    result, updates = answered
     dense, snapkv, streaming = result.numbers["rows"]
     assert [row["label"] for row in (dense, snapkv)] == ["Dense", "SnapKV, ratio 0.75, window 4"]
     assert dense["kv_share"] == 1 and dense["kept_keys"] == result.numbers["prompt_tokens"] == result.numbers["cut"]
@@ -55,17 +55,17 @@ def test_answers_times_and_bytes(known):
     assert dense["ms_first"] > 0 and streaming["masked"] and not snapkv["masked"]
     answers = result.tables["answers"]
     assert answers.groupby("side")["step"].count().tolist() == [row["tokens"] for row in result.numbers["rows"]]
-    for at, row in enumerate(result.numbers["rows"]):
-        mine = answers[answers["side"] == at]["token"].tolist()
+    for side, row in enumerate(result.numbers["rows"]):
+        side_tokens = answers[answers["side"] == side]["token"].tolist()
         ours = answers[answers["side"] == 0]["token"].tolist()
-        apart = [step for step, pair in enumerate(zip(ours, mine, strict=False)) if pair[0] != pair[1]]
+        apart = [step for step, pair in enumerate(zip(ours, side_tokens, strict=False)) if pair[0] != pair[1]]
         assert row["first_difference"] == (apart[0] if apart else None)
-    assert [sum(one["tokens"]) for one in shown] == list(range(1, len(answers) + 1))
-    assert shown[-1]["text"] == [row["text"] for row in result.numbers["rows"]]
+    assert [sum(update["tokens"]) for update in updates] == list(range(1, len(answers) + 1))
+    assert updates[-1]["text"] == [row["text"] for row in result.numbers["rows"]]
 
 
-def test_dense_tokens_and_what_they_read_are_the_stock_model_s(known, home):
-    result, _ = known
+def test_dense_tokens_and_what_they_read_are_the_stock_model_s(answered, home):
+    result, _ = answered
     model = load_model(str(home / "tiny"))
     table, answers = result.tables["tokens"], result.tables["answers"]
     ids = model.tokenizer("".join(table["piece"]), add_special_tokens=False)["input_ids"]
@@ -84,7 +84,7 @@ def test_dense_tokens_and_what_they_read_are_the_stock_model_s(known, home):
     assert (result.arrays["gone"][0] == -1).all() and (result.arrays["lost"][0] == 0).all()
 
 
-def test_a_draft_is_right_as_far_as_it_writes_the_answer_itself(known, ask, home):
+def test_a_draft_is_right_as_far_as_it_writes_the_answer_itself(answered, ask, home):
     """By hand; and drafting token by token, each time from the answer's own text, gives the same number of passes."""
     yes, no = True, False
     assert [checks(np.array(agrees), 4) for agrees in ([yes] * 10, [no] * 3, [yes, yes, no, yes, yes, yes])] == [
@@ -92,7 +92,7 @@ def test_a_draft_is_right_as_far_as_it_writes_the_answer_itself(known, ask, home
         3,
         2,
     ]
-    result, _ = known
+    result, _ = answered
     model, table = load_model(str(home / "tiny")), result.tables
     ids = model.tokenizer("".join(table["tokens"]["piece"]), add_special_tokens=False)["input_ids"]
     answer = table["answers"][table["answers"]["side"] == 0]["token"].tolist()
@@ -110,17 +110,17 @@ def test_a_draft_is_right_as_far_as_it_writes_the_answer_itself(known, ask, home
     assert streaming["per_check"] == len(answer) / passes and not {"per_check"} & {*dense, *snapkv}
 
 
-def test_what_is_gone_is_not_read_and_what_was_read_is_held(known):
-    result, _ = known
-    held, heads = kept(result, 1), result.numbers["heads"]
+def test_what_is_gone_is_not_read_and_what_was_read_is_held(answered):
+    result, _ = answered
+    cached, heads = kept(result, 1), result.numbers["heads"]
     group, cut = heads // result.numbers["kv_heads"], result.numbers["cut"]
     first = 1 + result.numbers["layers"]
     for layer in range(result.numbers["layers"]):
         for head in range(heads):
-            row, own = first + layer * heads + head, held[layer, head // group]
+            row, group_kept = first + layer * heads + head, cached[layer, head // group]
             read = result.arrays["read"][1][1:, row]
             gone = result.arrays["gone"][1][1:, row]
-            assert own[read[(read >= 0) & (read < cut)]].all() and not own[gone[gone >= 0]].any()
+            assert group_kept[read[(read >= 0) & (read < cut)]].all() and not group_kept[gone[gone >= 0]].any()
     assert (result.arrays["lost"][1][0] == 0).all()  # the prompt's last token still read everything
     assert (result.arrays["lost"][1][1:, 0] > 0).all() and (result.arrays["lost"][2][:, 0] > 0).all()
 
@@ -133,8 +133,8 @@ def test_a_film_says_what_left_when_and_which_later_step_wanted_it(ask, home):
     prompt, (dense, row) = numbers["prompt_tokens"], numbers["rows"]
     assert (result.arrays["left"][0] == HELD).all()
     # its own key is among them
-    for step, there in enumerate((prompt, 9, 10, 9, 10, 9)):
-        assert ((left[:, :, : prompt + step] > step).sum(-1) == there).all()
+    for step, held_keys in enumerate((prompt, 9, 10, 9, 10, 9)):
+        assert ((left[:, :, : prompt + step] > step).sum(-1) == held_keys).all()
     model = load_model(str(home / "tiny"))
     of_key = numbers["layers"] * numbers["kv_heads"] * 2 * model.head_dim * 4
     assert row["read_bytes"] == (8 + 9 + 8 + 9 + 8) * of_key
@@ -154,11 +154,11 @@ def test_a_film_says_what_left_when_and_which_later_step_wanted_it(ask, home):
     wanted = shared * (left[:, :, None, : shared.shape[3]] <= steps) * before
     best = np.sort(wanted.sum(2).ravel())[::-1]
     listed = numbers["missed"]
-    assert np.allclose([one["attention"] for one in listed], best[: len(listed)], atol=1e-4)
+    assert np.allclose([missed["attention"] for missed in listed], best[: len(listed)], atol=1e-4)
     first = listed[0]
     place = first["layer"], first["head"], first["position"]
-    found = wanted[place[0], place[1], :, place[2]]
-    assert first["step"] == found.argmax() and first["left"] == left[place]
+    missed_weight = wanted[place[0], place[1], :, place[2]]
+    assert first["step"] == missed_weight.argmax() and first["left"] == left[place]
     again, _ = ask([budget], question="the cat?", put_back=list(place))
     assert len(again.numbers["rows"]) == 3 and again.arrays["left"][2][place] == HELD
     assert (again.arrays["left"][1] == left).all() and "put back" in again.numbers["rows"][2]["label"]
@@ -168,9 +168,9 @@ def test_a_film_says_what_left_when_and_which_later_step_wanted_it(ask, home):
         ask([budget], put_back=[99, 0, 0])
 
 
-def test_a_question_behind_the_compression(ask, known):
+def test_a_question_behind_the_compression(ask, answered):
     result, _ = ask([SNAPKV], question="the cat?", known=False)
-    before = known[0].numbers
+    before = answered[0].numbers
     assert result.numbers["prompt_tokens"] == before["prompt_tokens"] and result.numbers["cut"] < before["cut"]
     assert result.numbers["rows"][0]["text"] == before["rows"][0]["text"]
     assert result.numbers["rows"][1]["kept_keys"] == int(result.numbers["cut"] * 0.25)
@@ -184,11 +184,11 @@ def test_the_chat_template_stands_around_text_and_question(context, home):
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
     key = context.add_text("a text", TEXT)
-    made = prompt(context, lm, Generate(text=key, question="who sat?", length=12, chat=True), 60)
-    assert made.reading.text.startswith("<user> the cat") and made.reading.text.endswith("\n\nwho sat?\n<assistant>")
-    assert made.ids[0] == lm.tokenizer.bos_token_id and (made.ids == lm.tokenizer.bos_token_id).sum() == 1
-    inside = "".join(made.reading.tokens.pieces[made.reading.tokens.begin : made.cut])
-    assert inside.lstrip("▁").startswith("<user> the cat") and "who" not in inside and made.templated
+    chat = prompt(context, lm, Generate(text=key, question="who sat?", length=12, chat=True), 60)
+    assert chat.reading.text.startswith("<user> the cat") and chat.reading.text.endswith("\n\nwho sat?\n<assistant>")
+    assert chat.ids[0] == lm.tokenizer.bos_token_id and (chat.ids == lm.tokenizer.bos_token_id).sum() == 1
+    inside = "".join(chat.reading.tokens.pieces[chat.reading.tokens.begin : chat.cut])
+    assert inside.lstrip("▁").startswith("<user> the cat") and "who" not in inside and chat.templated
     plain = prompt(context, lm, Generate(text=key, question="who sat?", length=12, chat=False), 60)
     assert plain.reading.text.endswith("\n\nwho sat?") and not plain.templated
 
@@ -196,34 +196,34 @@ def test_the_chat_template_stands_around_text_and_question(context, home):
 def test_a_number_beyond_the_tokenizer_is_shown_as_itself(context, home):
     """Models have more rows than their tokenizer has tokens, rounded up to a multiple of 64 or 128."""
     tokenizer = context.model(str(home / "tiny")).tokenizer
-    (known,) = tokenizer("mat", add_special_tokens=False)["input_ids"][-1:]
-    made = pieces(tokenizer, np.array([known]), [known, 10_000_000, known])
-    assert made["piece"][1] == "⟨10000000⟩" and made["piece"][0] == made["piece"][2]
+    (token,) = tokenizer("mat", add_special_tokens=False)["input_ids"][-1:]
+    new_pieces = pieces(tokenizer, np.array([token]), [token, 10_000_000, token])
+    assert new_pieces["piece"][1] == "⟨10000000⟩" and new_pieces["piece"][0] == new_pieces["piece"][2]
     assert partial_bytes(tokenizer, 10_000_000) is None
 
 
 def test_pieces_of_new_tokens_spell_the_text(context, home):
     tokenizer = load_model(str(home / "tiny")).tokenizer
     ids = tokenizer("the cat — ᚠᛇ sat", add_special_tokens=False)["input_ids"]
-    made = pieces(tokenizer, np.array(tokenizer("mat", add_special_tokens=False)["input_ids"]), ids)
-    said, spans = tokenizer.decode(ids), list(zip(made["start"], made["end"], strict=True))
-    assert "".join(said[start:end] for start, end in dict.fromkeys(spans)) == said
-    for piece, (start, end) in zip(made["piece"], spans, strict=True):
-        assert piece == said[start:end] or piece in "".join(f"⟨{byte:02X}⟩" for byte in said[start:end].encode())
-    assert sum("⟨" in piece for piece in made["piece"]) >= 6  # two runes of three bytes
+    new_pieces = pieces(tokenizer, np.array(tokenizer("mat", add_special_tokens=False)["input_ids"]), ids)
+    decoded, spans = tokenizer.decode(ids), list(zip(new_pieces["start"], new_pieces["end"], strict=True))
+    assert "".join(decoded[start:end] for start, end in dict.fromkeys(spans)) == decoded
+    for piece, (start, end) in zip(new_pieces["piece"], spans, strict=True):
+        assert piece == decoded[start:end] or piece in "".join(f"⟨{byte:02X}⟩" for byte in decoded[start:end].encode())
+    assert sum("⟨" in piece for piece in new_pieces["piece"]) >= 6  # two runes of three bytes
 
 
 @pytest.mark.parametrize(
-    "more, error, words",
+    "arguments, error, words",
     [
         ({"new_tokens": 400}, BadSetting, "between 2 and 256"),
         ({"length": 63}, BadSetting, "choose between 2 and"),
         ({"question": "the cat sat on the mat " * 20}, TooLarge, "ask a shorter one"),
     ],
 )
-def test_refusals(ask, more, error, words):
+def test_refusals(ask, arguments, error, words):
     with pytest.raises(error, match=words):
-        ask([SNAPKV], **more)
+        ask([SNAPKV], **arguments)
 
 
 def test_at_most_two_methods(ask):

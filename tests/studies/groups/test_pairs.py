@@ -49,29 +49,31 @@ def oracle(attention, arms, g, *, min_distance, content=None, layer=None, group=
     """Every far pair of every layer as a table: the columns of Pair, `mass` and whether each arm has it in a group; and
     those of them that are listed, in their order."""
     rows, first = [], next(iter(arms.values()))
-    for at, windows in enumerate(attention):
+    for layer_index, windows in enumerate(attention):
         for index, window in enumerate(windows):
             p = window if head is None else window[head : head + 1]
             for i in range(window.shape[1]):
                 for j in range(skip_first, i - min_distance + 1):
                     q, k = index * WINDOW + i, index * WINDOW + j
-                    both = first[at][q] & first[at][k]
-                    best = int(torch.where(both, g[at][q] * g[at][k], -1).argmax())
-                    listed = bool(both.any() if group is None else both[group]) and layer in (None, at)
+                    both = first[layer_index][q] & first[layer_index][k]
+                    best = int(torch.where(both, g[layer_index][q] * g[layer_index][k], -1).argmax())
+                    listed = bool(both.any() if group is None else both[group]) and layer in (None, layer_index)
                     row = {
-                        "layer": at,
+                        "layer": layer_index,
                         "head": int(p[:, i, j].argmax()) if head is None else head,
                         "group": best if group is None else group,
                         "query_position": q,
                         "key_position": k,
                         "distance": i - j,
-                        "affinity": float(g[at][q] @ g[at][k]),
+                        "affinity": float(g[layer_index][q] @ g[layer_index][k]),
                         "attention": float(p[:, i, j].max()),
                         "uniform": 1 / (i + 1),
                         "mass": float(p[:, i, j].mean()),
                         "listed": listed and (content is None or bool(content[q] and content[k])),
                     }
-                    rows.append(row | {name: bool((m[at][q] & m[at][k]).any()) for name, m in arms.items()})
+                    rows.append(
+                        row | {name: bool((m[layer_index][q] & m[layer_index][k]).any()) for name, m in arms.items()}
+                    )
     far = pd.DataFrame(rows)
     order = ["attention", "layer", "query_position", "key_position"]
     return far, far[far["listed"]].sort_values(order, ascending=[False, True, True, True])

@@ -21,36 +21,36 @@ def test_the_estimate_ranks_and_exact_passes_follow(ask):
         assert row["low"] <= row["loss_change"] <= row["high"] and row["kl"] > 0
         assert row["worst"] == change.argmax() + 1 and row["worst_change"] == pytest.approx(change.max())
         assert row["estimate"] == pytest.approx(estimate[row["layer"], row["head"]])
-    most = max(numbers["rows"], key=lambda row: row["loss_change"])
-    assert most["without"] in numbers["sentence"] and -1 <= numbers["agreement"] <= 1
+    costliest = max(numbers["rows"], key=lambda row: row["loss_change"])
+    assert costliest["without"] in numbers["sentence"] and -1 <= numbers["agreement"] <= 1
     json.dumps(numbers, allow_nan=False)
 
 
 def test_all_windows_are_their_windows_together(ask):
     """Means over windows of 64 tokens and fewer count by the tokens that each predicts."""
-    every = ask(Ablate, heads="1.2", part=None)
-    count = every.tables["tokens"]["window"].max() + 1
+    windows_all = ask(Ablate, heads="1.2", part=None)
+    count = windows_all.tables["tokens"]["window"].max() + 1
     apart = [ask(Ablate, heads="1.2", part=part) for part in range(count)]
-    (row,), rows = every.numbers["rows"], [part.numbers["rows"][0] for part in apart]
+    (row,), rows = windows_all.numbers["rows"], [part.numbers["rows"][0] for part in apart]
     sizes = [part.arrays["change"].shape[1] for part in apart]
     for name in ("loss_change", "kl", "estimate"):
         mean = np.average([part[name] for part in rows], weights=sizes)
         assert row[name] == pytest.approx(mean, abs=1e-6), name
-    change = every.arrays["change"]
+    change = windows_all.arrays["change"]
     assert count > 1 and np.isnan(change).sum() == count - 1
     joined = np.concatenate([part.arrays["change"][0] for part in apart])
     assert change[~np.isnan(change)] == pytest.approx(joined, abs=1e-6)
     worst = max(rows, key=lambda part: part["worst_change"])
     assert (row["worst"], row["worst_word"]) == (worst["worst"], worst["worst_word"])
-    assert every.numbers["scope"] == f"this text (all {count} windows)"
+    assert windows_all.numbers["scope"] == f"this text (all {count} windows)"
     assert apart[0].numbers["scope"] == f"this text (window 1 of {count})"
 
 
 def test_heads_that_are_listed_and_all_of_them(ask):
     listed = ask(Ablate, heads="1.2,0.1,1.2", by="mean").numbers
     assert [row["without"] for row in listed["rows"]] == ["1.2", "0.1"] and listed["agreement"] is None
-    every = ask(Ablate, heads="all")
-    assert len(every.numbers["rows"]) == every.arrays["estimate"].size
+    all_heads = ask(Ablate, heads="all")
+    assert len(all_heads.numbers["rows"]) == all_heads.arrays["estimate"].size
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ def test_a_card_says_what_the_commands_measure_and_comes_in_again(ask, context, 
     monkeypatch.setenv("FOCUSCOPE_STATE", str(tmp_path))
     lm, path = context.model(str(home / "tiny")), tmp_path / "cards.json"
     note_head(tmp_path, lm.name, lm.revision, "1.2", name="mine", note="reads back")
-    found = ask(HeadCards, texts=TEXTS, heads="0.1,1.2", writers="all", output=str(path))
-    cards = {(card["layer"], card["head"]): card for card in found.numbers["cards"]}
+    answer = ask(HeadCards, texts=TEXTS, heads="0.1,1.2", writers="all", output=str(path))
+    cards = {(card["layer"], card["head"]): card for card in answer.numbers["cards"]}
     assert list(cards) == [(0, 1), (1, 2)] and (cards[1, 2]["name"], cards[1, 2]["note"]) == ("mine", "reads back")
     tables = [ask(Statistics, text=text).tables["heads"].set_index(["layer", "head"]) for text in TEXTS]
     wanted = interval([table.loc[(1, 2), "entropy"] for table in tables])
@@ -33,16 +33,16 @@ def test_a_card_says_what_the_commands_measure_and_comes_in_again(ask, context, 
     for side, rows in writers.groupby("side"):
         assert best[side]["writer"] == rows["writer"].iloc[0]
         assert np.isclose(best[side]["share"], rows["share"].iloc[0])
-    assert json.loads(path.read_text())["cards"] == found.numbers["cards"]
+    assert json.loads(path.read_text())["cards"] == answer.numbers["cards"]
     few = ask(HeadCards, texts=TEXTS[:2], heads="0.1", writers="none").numbers["cards"][0]
     assert few["why"] == [] and all(row["low"] is None and len(row["points"]) <= 2 for row in few["statistics"])
 
     ask(ImportCards, table=str(path))
     theirs = others_of(tmp_path, lm.name, lm.revision)["cards"]
     assert theirs["1.2"]["name"] == "mine" and set(theirs) <= {"0.1", "1.2"}
-    for wrong, said in (({"format": "x"}, "no cards"), (json.loads(path.read_text()) | {"revision": "z"}, "about")):
+    for wrong, message in (({"format": "x"}, "no cards"), (json.loads(path.read_text()) | {"revision": "z"}, "about")):
         (tmp_path / "wrong.json").write_text(json.dumps(wrong))
-        with pytest.raises(BadSetting, match=said):
+        with pytest.raises(BadSetting, match=message):
             ask(ImportCards, table=str(tmp_path / "wrong.json"))
 
 

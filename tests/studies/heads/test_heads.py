@@ -43,8 +43,10 @@ def test_statistics_of_a_text(ask, tables):
     assert len(apart.numbers["notes"]) == len(answer.numbers["notes"]) + 1
     np.testing.assert_allclose(apart.tables["heads"]["first_token_mass"], first, atol=1e-5)
     assert (apart.tables["heads"]["entropy"] - table["entropy"]).abs().max() > 1e-3
-    every = ask(Statistics)
-    assert len(every.tables["tokens"]) > 64 and not np.allclose(every.tables["heads"]["entropy"], table["entropy"])
+    whole_text = ask(Statistics)
+    assert len(whole_text.tables["tokens"]) > 64 and not np.allclose(
+        whole_text.tables["heads"]["entropy"], table["entropy"]
+    )
 
 
 def test_a_head_s_pattern_row_and_tile(ask, tables):
@@ -111,10 +113,10 @@ def test_by_torch_a_head_is_the_same(ask, monkeypatch):
 
 def test_likeness_is_one_for_equals_none_without_a_common_key_and_by_hand_between():
     """Of (1, 0) and (1/2, 1/2) the mean is (3/4, 1/4) with 0.8113 bits, and their own bits are 0 and 1."""
-    one = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    first = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     two = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
-    assert likeness(one, two).tolist() == pytest.approx([1.0, 0.0, 1 - 0.8113 + 0.5], abs=1e-4)
-    assert torch.equal(likeness(one, two), likeness(two, one))
+    assert likeness(first, two).tolist() == pytest.approx([1.0, 0.0, 1 - 0.8113 + 0.5], abs=1e-4)
+    assert torch.equal(likeness(first, two), likeness(two, first))
     assert spread(1, 2048)[0] == (1, 9) and spread(1, 2048)[-1] == (2040, 2048) and len(spread(1, 2048)) == 16
     assert spread(1, 4) == [(1, 4)] and spread(1, 17) == [(1, 9), (9, 17)]
 
@@ -128,21 +130,21 @@ def test_the_likeness_of_two_heads_is_that_of_their_rows(ask, tables, leave_out)
     worst = table.iloc[-1]
     queries = [query for a, b in spread(1 + leave_out, 64) for query in range(a, b)]
     cells = [tables[1, 0], tables[int(worst["layer"]), int(worst["head"])]]
-    one, two = (torch.from_numpy((without_first(cell) if leave_out else cell)[queries]) for cell in cells)
-    assert worst["likeness"] == pytest.approx(float(likeness(one, two).mean()), abs=1e-4)
+    first, two = (torch.from_numpy((without_first(cell) if leave_out else cell)[queries]) for cell in cells)
+    assert worst["likeness"] == pytest.approx(float(likeness(first, two).mean()), abs=1e-4)
     assert 0 < answer.numbers["even"] < 1 and answer.numbers["queries"] == len(queries)
     json.dumps(answer.numbers, allow_nan=False)
 
 
 def test_all_windows_are_their_stretches_together(ask):
     """Windows count by their stretches of queries, of which a short one has fewer."""
-    every = ask(Alike, layer=1, head=0, top=100, part=None)
-    answer = every.tables["heads"].set_index(["layer", "head"])["likeness"]
+    all_windows = ask(Alike, layer=1, head=0, top=100, part=None)
+    answer = all_windows.tables["heads"].set_index(["layer", "head"])["likeness"]
     count = ask(Head).tables["tokens"]["window"].max() + 1
     parts = [ask(Alike, layer=1, head=0, top=100, part=part) for part in range(count)]
     shares = [part.tables["heads"].set_index(["layer", "head"])["likeness"][answer.index] for part in parts]
     sizes = [part.numbers["queries"] for part in parts]
-    assert count > 1 and every.numbers["queries"] == sum(sizes)
+    assert count > 1 and all_windows.numbers["queries"] == sum(sizes)
     assert answer.to_numpy() == pytest.approx(np.average(shares, axis=0, weights=sizes), abs=1e-6)
 
 

@@ -48,7 +48,7 @@ def test_sequences_hold_the_attention_of_their_tokens_in_sparse_places(folder, h
     stock = stock_tables(home)[1, 2]
     content = read(folder, "heads/L1H2")
     listed, config = content["sequences"], read(folder, "config")
-    (first,) = (each for each in listed if each["sequence_id"] == 0)
+    (first,) = (sequence for sequence in listed if sequence["sequence_id"] == 0)
     assert first["seq_len"] == len(first["tokens"]) == SIZE and "".join(first["tokens"]).startswith("the cat sat")
     queries, keys = np.divmod(first["attention_indices"], SIZE)
     np.testing.assert_allclose(first["attention_values"], stock[queries, keys], atol=1e-4)
@@ -57,25 +57,25 @@ def test_sequences_hold_the_attention_of_their_tokens_in_sparse_places(folder, h
         assert (queries == query).sum() == (strongest >= 0.005).sum()
     beside = stock * ~np.eye(SIZE, dtype=bool)
     assert first["max_activation"] == pytest.approx(beside[1:, 1:].max(), abs=1e-4)
-    most = {each["interval"]: [] for each in listed}
-    for each in listed:
-        most[each["interval"]].append(each["max_activation"])
-    assert sorted(most) == list(range(1, config["n_intervals"] + 1))
-    assert all(max(most[low]) <= min(most[low + 1]) for low in range(1, config["n_intervals"]))
+    activations = {sequence["interval"]: [] for sequence in listed}
+    for sequence in listed:
+        activations[sequence["interval"]].append(sequence["max_activation"])
+    assert sorted(activations) == list(range(1, config["n_intervals"] + 1))
+    assert all(max(activations[low]) <= min(activations[low + 1]) for low in range(1, config["n_intervals"]))
 
 
 def test_histograms_and_tokens_add_up_the_pairs_that_are_written(folder):
     content = read(folder, "heads/L0H1")
     distances, weights = [], Counter()
-    for each in content["sequences"]:
-        queries, keys = np.divmod(each["attention_indices"], each["seq_len"])
+    for sequence in content["sequences"]:
+        queries, keys = np.divmod(sequence["attention_indices"], sequence["seq_len"])
         distances += (queries - keys).tolist()
-        for query, value in zip(queries, each["attention_values"], strict=True):
-            weights[each["tokens"][query]] += value
+        for query, value in zip(queries, sequence["attention_values"], strict=True):
+            weights[sequence["tokens"][query]] += value
     drawn = content["qk_distance_histogram"]
     assert len(drawn["bin_edges"]) == len(drawn["bin_values"]) + 1
     assert drawn["bin_values"][:3] == [
-        sum(low <= one < high for one in distances) for low, high in ((0, 1), (1, 2), (2, 4))
+        sum(low <= distance < high for distance in distances) for low, high in ((0, 1), (1, 2), (2, 4))
     ]
     best = content["top_query_tokens"]
     assert [row["weight"] for row in best] == sorted((row["weight"] for row in best), reverse=True)

@@ -43,15 +43,15 @@ def test_a_name_takes_its_limit_and_more_than_any_displaced():
 
 
 @pytest.mark.parametrize(
-    "own, rival, verdict", [(2.0, 0.5, "confirmed"), (0.4, 0.5, "not confirmed"), (-1.0, -2.0, "not confirmed")]
+    "head_rise, rival, verdict", [(2.0, 0.5, "confirmed"), (0.4, 0.5, "not confirmed"), (-1.0, -2.0, "not confirmed")]
 )
-def test_a_name_is_confirmed_where_what_needs_it_suffers_most(own, rival, verdict, monkeypatch, context):
-    """Without a head the repeated tokens lose `own` or `rival` more than the rest, which lose 1 more as well."""
+def test_a_name_is_confirmed_where_what_needs_it_suffers_most(head_rise, rival, verdict, monkeypatch, context):
+    """Without a head the repeated tokens lose `head_rise` or `rival` more than the rest, which lose 1 more as well."""
     texts = repeats(5, 64, 500, np.random.default_rng(0))
     bump = np.linspace(-0.1, 0.1, 5)[:, None]
 
     def ablated(lm, ids, heads, by, seed):
-        lost = {(): 0.0, ((0, 1),): own, ((0, 1), (0, 0)): 3 * own}.get(tuple(heads), rival)
+        lost = {(): 0.0, ((0, 1),): head_rise, ((0, 1), (0, 0)): 3 * head_rise}.get(tuple(heads), rival)
         return (texts.needs[:, 1:] * (lost + bump * bool(heads)) + 1.0 * bool(heads)).astype(np.float32)
 
     monkeypatch.setattr(studied, "ablated", ablated)
@@ -61,11 +61,11 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(own, rival, verdic
     trials = studied.trials(context, model, texts, studied.REPEATS, rows, Names(confirm=1))
     judged = [row | studied.verdict(row, {studied.REPEATS: trials}) for row in rows]
     assert [row["verdict"] for row in judged] == [verdict, "not tried", "no text needs it"]
-    assert judged[0]["rise"] == pytest.approx(own, abs=1e-4) and judged[2]["rise"] is None
+    assert judged[0]["rise"] == pytest.approx(head_rise, abs=1e-4) and judged[2]["rise"] is None
     assert set(trials.controls) == {"1.0", "1.1"}, "heads without a name that these texts need"
     assert judged[0]["others_rise"] == pytest.approx(rival, abs=1e-4)
     (group,) = trials.together
-    assert (group.name, group.heads) == ("induction", 2) and group.rise == pytest.approx(3 * own, abs=1e-4)
+    assert (group.name, group.heads) == ("induction", 2) and group.rise == pytest.approx(3 * head_rise, abs=1e-4)
     assert group.others_rise == pytest.approx(rival, abs=1e-4), "two others at once"
     sentence = studied.sentence(judged, [group], 4)
     assert "3 of 4 heads" in sentence and ("0.1 (induction)" in sentence) == (verdict == "confirmed")

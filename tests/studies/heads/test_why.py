@@ -17,8 +17,8 @@ def test_why_lists_the_strongest_parts_and_sums_the_rest(ask, home, monkeypatch)
     assert (numbers["query"], numbers["key"], len(parts)) == (30, 12, 5)
     assert parts["score"].sum() + numbers["rest"] == pytest.approx(numbers["logit"], abs=1e-6)
     assert answer.tables["spectrum"]["score"].sum() == pytest.approx(numbers["logit"], abs=1e-4)
-    at = answer.tables["distance"].set_index("distance")["logit"]
-    assert at[18] == pytest.approx(numbers["logit"], abs=1e-4)
+    logit_at = answer.tables["distance"].set_index("distance")["logit"]
+    assert logit_at[18] == pytest.approx(numbers["logit"], abs=1e-4)
     assert (
         len(answer.tables["vocabulary"]) == 2 * study.TOKENS
         and answer.tables["vocabulary"]["change"].is_monotonic_decreasing

@@ -43,8 +43,8 @@ def copies(model, method, item, turn=None, other=None):
     """Log-probabilities of a reader that copies what followed the question's last eight tokens before, and reads all
     with dense attention only."""
     before = item.ids[-8:] if type(method).__name__ == "Dense" else np.array([-1])
-    whole = np.concatenate([before, item.candidates[0]])
-    windows = np.lib.stride_tricks.sliding_window_view(item.ids, len(whole))
+    ending = np.concatenate([before, item.candidates[0]])
+    windows = np.lib.stride_tricks.sliding_window_view(item.ids, len(ending))
     return np.array([(windows == np.concatenate([before, row])).all(1).any() for row in item.candidates], dtype=float)
 
 
@@ -66,8 +66,8 @@ def test_a_model_that_finds_all_alike_scores_chance_exactly_and_cannot_do_the_ta
     for name in ("score", "plain"):
         assert [row[name] for row in result.numbers["rows"]] == pytest.approx([1 / 3] * 2 * len(TASKS))
     assert not any(result.numbers["able"].values()) and len(result.numbers["sentences"]) == len(TASKS)
-    assert all("this model cannot do the task" in said for said in result.numbers["sentences"])
-    assert all("says nothing about reading less" in said for said in result.numbers["sentences"])
+    assert all("this model cannot do the task" in sentence for sentence in result.numbers["sentences"])
+    assert all("says nothing about reading less" in sentence for sentence in result.numbers["sentences"])
 
 
 def test_dense_stands_first_and_numbers_are_json_with_the_protocol(run):
@@ -80,8 +80,8 @@ def test_dense_stands_first_and_numbers_are_json_with_the_protocol(run):
     assert about["verb"] == "probe" and about["candidates"] == 4 and about["seed"] == 3 and about["tokens"] == 3 * 512
     assert list(result.tables) == ["rows", "lengths", "summary", "shown"]
     assert result.tables["summary"]["n"].tolist() == [2, 2, 2]
-    (shown,) = result.tables["shown"].to_dict("records")
-    assert shown["evidence"] == shown["answer"] and shown["answer"] not in shown["others"]
+    (example,) = result.tables["shown"].to_dict("records")
+    assert example["evidence"] == example["answer"] and example["answer"] not in example["others"]
 
 
 def test_a_method_that_drops_keys_is_asked_before_and_after_it_saw_the_question(run):
@@ -104,16 +104,16 @@ def test_answers_are_written_where_that_is_asked_for(run, monkeypatch):
         return item.answer if type(method).__name__ == "Dense" else item.candidates[item.right - 1]
 
     monkeypatch.setattr("analysis.studies.probes.probe.answer_written", writes)
-    plain, asked = (run(methods=[WINDOW], probes=["uuid_needle", "reranking"], items=4, lengths=[700], write=write)
+    plain, written = (run(methods=[WINDOW], probes=["uuid_needle", "reranking"], items=4, lengths=[700], write=write)
                     for write in (False, True))  # fmt: skip
     assert all(row.get("written") is None for row in plain.numbers["rows"])
-    dense, window, ranked, _ = asked.numbers["rows"]
+    dense, window, ranked, _ = written.numbers["rows"]
     assert (dense["written"], dense.get("written_difference")) == (1, None) and window["written"] == 0
     assert window["written_difference"] == -1 and window["written_difference_high"] < 0 < ranked["written"] < 1
-    assert [row["score"] for row in asked.numbers["rows"]] == [row["score"] for row in plain.numbers["rows"]]
-    said = asked.numbers["sentences"]
-    assert "answers that dense attention writes: 100% hold the right one" in said[0] and "worse" in said[1]
-    assert "NDCG@10" in asked.numbers["sentence"]
+    assert [row["score"] for row in written.numbers["rows"]] == [row["score"] for row in plain.numbers["rows"]]
+    sentences = written.numbers["sentences"]
+    assert "answers that dense attention writes: 100% hold the right one" in sentences[0] and "worse" in sentences[1]
+    assert "NDCG@10" in written.numbers["sentence"]
 
 
 @pytest.mark.slow
@@ -130,16 +130,16 @@ def test_sets_of_texts_are_asked_from_their_files(run, folder):  # noqa: F811
 
 
 def test_a_seed_comes_again(run):
-    first, again, other = (run("random", seed=seed).numbers["rows"][0]["margin"] for seed in (1, 1, 2))
-    assert first == again != other
+    first, again, other_seed = (run("random", seed=seed).numbers["rows"][0]["margin"] for seed in (1, 1, 2))
+    assert first == again != other_seed
 
 
 def test_prompts_beyond_the_context_are_refused_or_cut_and_counted(run):
     with pytest.raises(TooLarge, match="A prompt of 1,200 tokens was asked for and 1,024 are read at once"):
         run(lengths=[1200])
     result = run(lengths=[600, 1200], depths=[0, 1], too_long="cut")
-    found = {(row["length"], row["depth"]): (row["truncated"], row["lost"]) for row in result.numbers["rows"]}
-    assert found == {(600, 0): (0, 0), (600, 1): (0, 0), (1200, 0): (2, 2), (1200, 1): (2, 0)}
+    losses = {(row["length"], row["depth"]): (row["truncated"], row["lost"]) for row in result.numbers["rows"]}
+    assert losses == {(600, 0): (0, 0), (600, 1): (0, 0), (1200, 0): (2, 2), (1200, 1): (2, 0)}
     assert result.numbers["truncated"] == {"prompts": 4, "of": 8, "lost": 2}
     assert "4 of 8 prompts were longer" in result.numbers["notes"][0] and "in 2 of them" in result.numbers["notes"][0]
 
@@ -168,15 +168,15 @@ def test_cells_that_cannot_be_are_left_out_and_said(run):
 
 
 @pytest.mark.parametrize(
-    "wrong, said",
+    "wrong, message",
     [
         ({"probes": ["haystack"]}, "no task 'haystack'; there are: uuid_needle"),
         ({"probes": []}, "there are: uuid_needle"),
         ({"methods": [{"name": "nothing"}]}, "no method 'nothing'"),
     ],
 )
-def test_nonsense_is_one_sentence(run, wrong, said):
-    with pytest.raises(AnalysisError, match=said) as caught:
+def test_nonsense_is_one_sentence(run, wrong, message):
+    with pytest.raises(AnalysisError, match=message) as caught:
         run(**wrong)
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
 
@@ -196,20 +196,20 @@ def test_a_page_cannot_ask_for_more_than_it_should(run, context):
 
 
 def test_wilson_by_hand():
-    found = share([1] * 8 + [0] * 2)
-    assert (found.mean, found.units) == (0.8, 10)
-    assert (found.low, found.high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
+    estimate = share([1] * 8 + [0] * 2)
+    assert (estimate.mean, estimate.units) == (0.8, 10)
+    assert (estimate.low, estimate.high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
     assert share([1, 1, 1]).high == 1 and share([1, 1, 1]).low == pytest.approx(0.4385, abs=1e-4)
     assert share([]).mean is None
 
 
 def test_paired_difference_by_hand():
     """n = 10, 6 up and 1 down: (7 - 2) / 12 ± 1.96 sqrt((9/12 - (5/12)²) / 12)."""
-    found = share_difference([1] * 6 + [0] + [1] * 3, [0] * 6 + [1] + [1] * 3)
-    assert found.mean == pytest.approx(0.5)
-    assert found.low == pytest.approx(5 / 12 - 1.95996 * (0.75 - (5 / 12) ** 2) ** 0.5 / 12**0.5, abs=1e-4)
-    same = share_difference([1, 0, 1], [1, 0, 1])
-    assert same.mean == 0 and same.low < 0 < same.high, "agreement on three items is no certainty"
+    difference = share_difference([1] * 6 + [0] + [1] * 3, [0] * 6 + [1] + [1] * 3)
+    assert difference.mean == pytest.approx(0.5)
+    assert difference.low == pytest.approx(5 / 12 - 1.95996 * (0.75 - (5 / 12) ** 2) ** 0.5 / 12**0.5, abs=1e-4)
+    equal = share_difference([1, 0, 1], [1, 0, 1])
+    assert equal.mean == 0 and equal.low < 0 < equal.high, "agreement on three items is no certainty"
     for wrong in (([1, 0], [1]), ([2.0], [0.0])):
         with pytest.raises(BadSetting):
             share_difference(*wrong)

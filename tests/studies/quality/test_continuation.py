@@ -157,8 +157,8 @@ def test_a_question_known_and_unknown(follows, tiny):
     rows = result.numbers["rows"]
     settings = [(name, setting) for setting in (UNKNOWN, KNOWN) for name in ("dense", "snapkv")]
     assert [(row["method"], row["setting"]) for row in rows] == settings
-    asked = len(ids_of(tiny, "the cat saw"))
-    assert [row["kept_keys"] for row in rows if row["method"] == "snapkv"] == [8, (32 + asked) // 4]
+    question_tokens = len(ids_of(tiny, "the cat saw"))
+    assert [row["kept_keys"] for row in rows if row["method"] == "snapkv"] == [8, (32 + question_tokens) // 4]
     assert torch.allclose(losses(result, 0), losses(result, 2), atol=1e-5), "dense reads the same either way"
     assert not torch.allclose(losses(result, 1), losses(result, 3), atol=1e-4)
 
@@ -170,8 +170,8 @@ def test_of_all_methods_one_without_room_is_left_out_alone(follows, share):
     result = follows(None, prefix=52, share=share).numbers
     methods = [row["method"] for row in result["rows"]]
     assert "kvzip_plus" not in methods and {"dense", "snapkv", "kv_int4"} <= set(methods)
-    (told,) = (note for note in result["notes"] if "is left out" in note)
-    assert told.startswith("KVzip+")
+    (left_out,) = (note for note in result["notes"] if "is left out" in note)
+    assert left_out.startswith("KVzip+")
     with pytest.raises(BadSetting, match="KVzip"):
         follows([{"name": "kvzip_plus"}], prefix=52)
 

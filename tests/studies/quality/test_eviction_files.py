@@ -39,7 +39,7 @@ def ask(context, home):
     """`ask(**arguments)` -> the answer for the tiny model, of two texts."""
     texts = [context.add_text(name, text) for name, text in (("one", TEXT), ("other", OTHER))]
     about = {"texts": texts, "model": str(home / "tiny"), **SHORT}
-    return lambda **more: export_eviction(ExportEviction(**about | more), context=context)
+    return lambda **changes: export_eviction(ExportEviction(**about | changes), context=context)
 
 
 def read_back(path, layer, head, keys, positions, now, rates):
@@ -63,7 +63,7 @@ def read_back(path, layer, head, keys, positions, now, rates):
 @pytest.mark.slow
 def test_statistics_read_back_from_the_format_alone_give_the_same_scores(ask, context, home, tmp_path):
     path = tmp_path / "triattention.pt"
-    made = ask(output=str(path), budget=512, share="union")
+    answer = ask(output=str(path), budget=512, share="union")
     lm = context.model(str(home / "tiny"))
     windows = calibration_windows(lm, split_texts(context, ask.__closure__[0].cell_contents["texts"], None).calibrate)
     fitted = METHODS["triattention"]().fit(lm, windows).fitted
@@ -72,11 +72,11 @@ def test_statistics_read_back_from_the_format_alone_give_the_same_scores(ask, co
     for layer in range(lm.num_layers):
         mean = torch.complex(fitted["mean_real"][layer].double(), fitted["mean_imaginary"][layer].double())
         rates = fitted["rates"][layer].double()
-        found = analysis.triattention_scores(mean, fitted["size"][layer].double(), keys, places, now, rates)
+        scores = analysis.triattention_scores(mean, fitted["size"][layer].double(), keys, places, now, rates)
         for head in range(lm.num_heads):
-            own = keys[head * lm.num_kv_heads // lm.num_heads]
-            wanted = read_back(path, layer, head, own, places, now, rates)
-            assert ((found[head] - wanted).abs() / wanted.abs()).max() < 1e-6
+            group_keys = keys[head * lm.num_kv_heads // lm.num_heads]
+            wanted = read_back(path, layer, head, group_keys, places, now, rates)
+            assert ((scores[head] - wanted).abs() / wanted.abs()).max() < 1e-6
     options = yaml.safe_load((tmp_path / "triattention.yaml").read_text())["kv_cache_compression_config"]
     assert options == {
         **{"algorithm": "triattention", "eviction_mode": "union", "budget": 512, "beta": 128},
@@ -87,7 +87,7 @@ def test_statistics_read_back_from_the_format_alone_give_the_same_scores(ask, co
     assert certificate["calibration_tokens"] == windows.numel() and 0 < certificate["agreement_between_halves"] <= 1
     assert [row["domain"] for row in certificate["transfer"]] == ["story", "essay", "program", "register"]
     assert set(certificate["held_out"]) >= {"change", "change_low", "null", "against_null"}
-    assert made.certificate == {name: value for name, value in certificate.items() if name != "protocol"}
+    assert answer.certificate == {name: value for name, value in certificate.items() if name != "protocol"}
     with pytest.raises(BadSetting, match="is there already"):
         ask(output=str(path))
 
@@ -105,8 +105,8 @@ def test_lines_and_shares_read_back(ask, context, home, tmp_path):
     shares = np.load(tmp_path / "shares.npy")
     assert shares.shape == (lm.num_layers, lm.num_kv_heads) and shares.mean() == pytest.approx(0.25, abs=0.03)
     ids = torch.arange(3, 27) % 20
-    kept = kept_of(lm, KINDS["ada_kv"].method(lm, shares, 0.75, ""), ids)
-    counts = torch.stack([kept[layer][0].sum(-1) for layer in kept]).double()
+    kept_keys = kept_of(lm, KINDS["ada_kv"].method(lm, shares, 0.75, ""), ids)
+    counts = torch.stack([kept_keys[layer][0].sum(-1) for layer in kept_keys]).double()
     assert counts.sum() == 6 * counts.numel()
     assert (counts / counts.mean() - torch.as_tensor(shares / shares.mean())).abs().max() < 0.2
     with pytest.raises(BadSetting, match="leaves as FILE.pt"):
@@ -132,7 +132,7 @@ def test_an_indexer_is_read_back_by_its_class_from_the_format_alone(ask, home, t
     """What the class of transformers hands to topk is what our indexer of the same tensors scores."""
     path = tmp_path / "indexer.safetensors"
     monkeypatch.setitem(TRAINING, "steps", 2)
-    made = ask(output=str(path), method="indexer", kind=kind, prefix=52, ratio=0.2)
+    answer = ask(output=str(path), method="indexer", kind=kind, prefix=52, ratio=0.2)
     config = json.loads((tmp_path / "config.json").read_text())
     indexer, handed, stock = class_of(config, path), [], torch.Tensor.topk
     monkeypatch.setattr(torch.Tensor, "topk", lambda x, *a, **b: (handed.append(x.clone()), stock(x, *a, **b))[1])
@@ -157,16 +157,16 @@ def test_an_indexer_is_read_back_by_its_class_from_the_format_alone(ask, home, t
         ours = ours[..., : config["index_block_size"]].amax(-1)[:, 32:]
         theirs = theirs[:, 32:]
     ours = ours[-1] if kind == "qsa" else ours
-    seen = ~theirs.isneginf()
-    assert torch.equal(seen, ~ours.isneginf()) and seen.any()
-    assert (ours[seen] - theirs[seen]).abs().max() < 1e-5 * max(1, theirs[seen].abs().max())
+    finite = ~theirs.isneginf()
+    assert torch.equal(finite, ~ours.isneginf()) and finite.any()
+    assert (ours[finite] - theirs[finite]).abs().max() < 1e-5 * max(1, theirs[finite].abs().max())
 
     certificate = json.loads((tmp_path / "indexer.json").read_text())
     assert certificate["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest() and certificate["kind"] == kind
     assert certificate["calibration_tokens"] > 0 and len(certificate["transfer"]) == 4
     assert 0 < certificate["agreement_by_chance"] < certificate["agreement_between_halves"] <= 1
     assert set(certificate["held_out"]) >= {"change", "change_low", "null", "against_null"}
-    assert INDEXERS[kind].title in made.sentence and not made.notes
+    assert INDEXERS[kind].title in answer.sentence and not answer.notes
 
 
 def gate_of(config, tensors, queries, keys):
@@ -199,10 +199,10 @@ def gate_of(config, tensors, queries, keys):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["seer", "low_rank"])
 def test_what_no_class_reads_is_read_back_by_its_formula(ask, context, home, tmp_path, monkeypatch, kind):
-    path, kept = tmp_path / "indexer.safetensors", []
+    path, states = tmp_path / "indexer.safetensors", []
     monkeypatch.setitem(TRAINING, "steps", 2)
     write = Indexed.write
-    monkeypatch.setattr(Indexed, "write", lambda *args: kept.append(args[-1]) or write(*args))
+    monkeypatch.setattr(Indexed, "write", lambda *args: states.append(args[-1]) or write(*args))
     ask(output=str(path), method="indexer", kind=kind, prefix=52, ratio=0.2)
     config, lm = json.loads((tmp_path / "config.json").read_text()), context.model(str(home / "tiny"))
     draw = torch.Generator().manual_seed(0)
@@ -210,7 +210,7 @@ def test_what_no_class_reads_is_read_back_by_its_formula(ask, context, home, tmp
     queries, keys = (
         torch.randn(32, heads, lm.head_dim, generator=draw).double() for heads in (lm.num_heads, lm.num_kv_heads)
     )
-    indexers, _ = unpacked(kept[0], kind, lm.num_layers)
+    indexers, _ = unpacked(states[0], kind, lm.num_layers)
     for layer, indexer in enumerate(indexers):
         begin, tensors = f"model.layers.{layer}.self_attn.indexer.", {}
         with safe_open(path, "pt") as file:
@@ -232,11 +232,11 @@ def test_a_page_keeps_the_files_of_an_indexer_with_its_run(ask, context, home, m
     monkeypatch.setitem(TRAINING, "steps", 2)
     monkeypatch.setattr("analysis.studies.context.CACHE", home)
     monkeypatch.setattr(context, "browser", True)
-    made = ask(method="indexer", kind="low_rank", prefix=52, ratio=0.2)
-    archive = zipfile.ZipFile(io.BytesIO(made.arrays["zip"].tobytes()))
-    assert archive.namelist() == ["config.json", "low_rank.json", "low_rank.safetensors"] and made.path is None
+    answer = ask(method="indexer", kind="low_rank", prefix=52, ratio=0.2)
+    archive = zipfile.ZipFile(io.BytesIO(answer.arrays["zip"].tobytes()))
+    assert archive.namelist() == ["config.json", "low_rank.json", "low_rank.safetensors"] and answer.path is None
     digest = hashlib.sha256(archive.read("low_rank.safetensors")).hexdigest()
-    assert json.loads(archive.read("low_rank.json"))["sha256"] == digest == made.certificate["sha256"]
+    assert json.loads(archive.read("low_rank.json"))["sha256"] == digest == answer.certificate["sha256"]
     for wrong in ({"output": "x.safetensors", "method": "indexer"}, {"method": "kvzap"}):
         with pytest.raises(BadSetting, match="page"):
             ask(**wrong)
@@ -253,30 +253,30 @@ def test_an_indexer_on_trial_reads_as_many_keys_as_its_null(context, home):
         trial = Indexed(kind, 48)
         method = trial.method(lm, trial.fit(lm, ids.expand(2, -1), 0.5), 0.5, "")
         (null,) = trial.nulls(lm, 0.5)["null"]
-        reads = [score_window(lm, one, ids)[1].attended for one in (method, null)]
+        reads = [score_window(lm, method, ids)[1].attended for method in (method, null)]
         assert reads[0] == pytest.approx(reads[1], rel=off)
 
 
 @pytest.mark.slow
 def test_a_pattern_leaves_as_a_line_with_its_nulls(ask, context, home, tmp_path):
     lm = context.model(str(home / "tiny"))
-    made = ask(output=str(tmp_path / "pattern.txt"), method="layer_reuse", anchors=2, ratio=0.75)
+    answer = ask(output=str(tmp_path / "pattern.txt"), method="layer_reuse", anchors=2, ratio=0.75)
     pattern = (tmp_path / "pattern.txt").read_text().strip()
     assert len(pattern) == lm.num_layers and pattern[0] == "F" and pattern.count("F") == 2
     certificate = json.loads((tmp_path / "pattern.json").read_text())
     assert set(certificate["held_out"]) >= {"change_low", "null_low", "random_low", "against_null", "against_random"}
     assert {certificate["agreement_between_halves"]} <= {0, 0.5, 1} and 0 < certificate["agreement_by_chance"] < 1
-    assert pattern in made.sentence and not made.notes
+    assert pattern in answer.sentence and not answer.notes
     kind = Pattern(2, 6)
-    assert [kept[2].tolist() for kept in kind.choices(None, "FFS")] == [[False, True, False]]
-    assert [one.pattern for one in kind.nulls(lm, 0.5)["null"]] == ["FFS"]
+    assert [choice[2].tolist() for choice in kind.choices(None, "FFS")] == [[False, True, False]]
+    assert [null.pattern for null in kind.nulls(lm, 0.5)["null"]] == ["FFS"]
     with pytest.raises(BadSetting, match="cannot choose"):
         ask(output=str(tmp_path / "more.txt"), method="layer_reuse", anchors=4)
 
 
 def test_the_null_and_the_agreement_by_hand(context, home):
     lm = context.model(str(home / "tiny"))
-    kept = kept_of(lm, Newest(ratio=0.5), torch.arange(3, 19))
-    assert kept[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 3, 12, 13, 14, 15]
-    one, other = torch.tensor([[[True, True, False, False]]]), torch.tensor([[[True, False, True, False]]])
-    assert agreement([{0: one}], [{0: other}]) == 0.5
+    newest = kept_of(lm, Newest(ratio=0.5), torch.arange(3, 19))
+    assert newest[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 3, 12, 13, 14, 15]
+    first, second = torch.tensor([[[True, True, False, False]]]), torch.tensor([[[True, False, True, False]]])
+    assert agreement([{0: first}], [{0: second}]) == 0.5

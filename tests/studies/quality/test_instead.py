@@ -31,13 +31,13 @@ def place(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def asked(place, tmp_path_factory):
-    """`asked(**arguments)` -> the answer about the first window of the text, and its context."""
+def ask_and_context(place, tmp_path_factory):
+    """(`ask(**arguments)` -> the answer about the first window of the text, its context)."""
     state = tmp_path_factory.mktemp("state")
     context = Context(store=RunStore(state), state=state, browser=False)
     text = context.add_text("cats", TEXT)
     about = {"model": place, "text": text, "window": T, "long_text": "first"}
-    return lambda **more: Evaluate(**about | more).compute(context=context), context
+    return lambda **changes: Evaluate(**about | changes).compute(context=context), context
 
 
 def stock(place: str, ids: torch.Tensor, read: torch.Tensor | None = None) -> torch.Tensor:
@@ -54,20 +54,20 @@ def stock(place: str, ids: torch.Tensor, read: torch.Tensor | None = None) -> to
         return torch.log_softmax(lm(ids[None], attention_mask=mask, use_cache=False).logits[0, :-1].double(), -1)
 
 
-def test_the_numbers_are_those_of_the_models_own_mask_and_say_so(asked, place):
-    ask, context = asked
+def test_the_numbers_are_those_of_the_models_own_mask_and_say_so(ask_and_context, place):
+    ask, context = ask_and_context
     result = ask(methods=[{"name": "dense"}, RULE], instead=True)
     dense, row = result.numbers["rows"]
     lm = context.model(place)
     ids = torch.tensor(lm.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:T])
     targets = ids[1:, None]
-    own, ours = stock(place, ids), stock(place, ids, READ)
+    as_it_is, ours = stock(place, ids), stock(place, ids, READ)
     perplexity = {
-        name: float(table.gather(-1, targets).mean().neg().exp()) for name, table in (("own", own), ("ours", ours))
+        name: float(table.gather(-1, targets).mean().neg().exp()) for name, table in (("own", as_it_is), ("ours", ours))
     }
     assert dense["perplexity"] == pytest.approx(perplexity["own"], rel=1e-5), "dense is the model as it is"
     assert row["perplexity"] == pytest.approx(perplexity["ours"], rel=1e-5)
-    divergence = (own.exp() * (own - ours)).sum(-1)
+    divergence = (as_it_is.exp() * (as_it_is - ours)).sum(-1)
     assert row["kl_mean"] == pytest.approx(float(divergence.mean()), rel=1e-3)
     assert row["reads_causal"] == pytest.approx(int(READ.sum()) / CAUSAL)
     assert row["label"].endswith("instead of the indexer") and "instead" not in dense["label"]
@@ -75,27 +75,27 @@ def test_the_numbers_are_those_of_the_models_own_mask_and_say_so(asked, place):
     assert result.numbers["protocol"]["instead"] is True
 
 
-def test_beside_the_indexer_it_reads_less_and_something_else(asked):
-    ask, _ = asked
-    (beside,), (instead,) = (ask(methods=[RULE], **more).numbers["rows"] for more in ({}, {"instead": True}))
+def test_beside_the_indexer_it_reads_less_and_something_else(ask_and_context):
+    ask, _ = ask_and_context
+    (beside,), (instead,) = (ask(methods=[RULE], **arguments).numbers["rows"] for arguments in ({}, {"instead": True}))
     assert beside["reads_causal"] < instead["reads_causal"] and beside["perplexity"] != instead["perplexity"]
     assert "instead" not in beside["label"]
 
 
-def test_a_share_is_counted_without_the_indexer_too(asked):
+def test_a_share_is_counted_without_the_indexer_too(ask_and_context):
     """More of the pairs than the indexer leaves."""
-    ask, _ = asked
+    ask, _ = ask_and_context
     share = 0.75
     (beside,), (instead,) = (
-        ask(methods=[{"name": "streaming_llm"}], share=share, **more).numbers["rows"]
-        for more in ({}, {"instead": True})
+        ask(methods=[{"name": "streaming_llm"}], share=share, **arguments).numbers["rows"]
+        for arguments in ({}, {"instead": True})
     )
     assert instead["reads_causal"] == pytest.approx(share, rel=0.1)
     assert beside["reads_causal"] < 0.9 * share
 
 
-def test_what_chose_in_its_place_leaves_nowhere(asked):
-    ask, context = asked
+def test_what_chose_in_its_place_leaves_nowhere(ask_and_context):
+    ask, context = ask_and_context
     request = {"model": "demo", "methods": [RULE], "instead": True}
     result = ask(methods=[RULE], instead=True)
     run = context.store.put(Undeclared("evaluate", request), result, result.numbers["protocol"], 1.0)

@@ -27,21 +27,21 @@ def test_order_frontier_and_split_by_hand():
 
 def test_the_better_half_goes_on_to_twice_as_many():
     """Eight arms, of which arm i loses i per cent and keeps 1 - i / 10: 8, 4 and then 3 of them go on."""
-    arms, dense, asked, done = [Arm(number, {}) for number in range(8)], Arm("dense", {}), [], []
+    arms, dense, readings, done = [Arm(number, {}) for number in range(8)], Arm("dense", {}), [], []
 
     def read(together, began, share):
         done.append((began, share))
         for arm, stretches in together:
-            asked.append((arm.candidate, list(stretches)))
+            readings.append((arm.candidate, list(stretches)))
             loss = 0.0 if arm.candidate == "dense" else float(np.log1p(arm.candidate / 100))
             budget = 1.0 if arm.candidate == "dense" else 1 - arm.candidate / 10
             arm.add({"losses": [[1 + loss] * 2] * len(stretches), "budgets": [budget] * len(stretches)})
 
     left = halving(arms, dense, list(range(10, 20)), 0.05, read)
     assert [arm.candidate for arm in left] == [5, 4, 3] and len(left[0].losses) == len(dense.losses) == 10
-    reads = {number: sum(len(places) for name, places in asked if name == number) for number in range(8)}
+    reads = {number: sum(len(places) for name, places in readings if name == number) for number in range(8)}
     assert reads == {5: 10, 4: 10, 3: 10, 2: 4, 0: 2, 1: 2, 6: 2, 7: 2}
-    assert {place for _, places in asked for place in places} == set(range(10, 20))
+    assert {place for _, places in readings for place in places} == set(range(10, 20))
     assert [began for began, _ in done] == pytest.approx([0.1, 0.25, 0.4]) and sum(done[-1]) == pytest.approx(0.85)
 
 
@@ -138,10 +138,10 @@ def test_only_methods_that_need_not_look_at_every_key_are_searched_unasked(searc
 @pytest.mark.parametrize("saves, name", [("memory", "snapkv"), ("reads", "streaming_llm")])
 def test_other_workers_find_what_is_found_here(searched, context, saves, name, monkeypatch):
     methods = [{"name": name, "settings": {"window": 2} if saves == "memory" else {}}]
-    alone, asked = searched(saves=saves, methods=methods).numbers, []
+    alone, requests_seen = searched(saves=saves, methods=methods).numbers, []
 
     def others(verb, requests, progress):
-        asked.append([part["places"] for part in requests])
+        requests_seen.append([part["places"] for part in requests])
         monkeypatch.setattr(context, "others", None)
         answers = [PARTS[verb](**part, context=context).numbers for part in requests]
         monkeypatch.setattr(context, "others", others)
@@ -150,4 +150,8 @@ def test_other_workers_find_what_is_found_here(searched, context, saves, name, m
     monkeypatch.setattr(context, "others", others)
     shared = searched(saves=saves, methods=methods).numbers
     assert all(shared[part] == alone[part] for part in ("rows", "chosen", "frontier"))
-    assert asked[0][0] == [0, 1] and len(asked[0]) > len(asked[1]) and min(asked[-1][0]) > max(asked[-2][0]), "verdict"
+    assert (
+        requests_seen[0][0] == [0, 1]
+        and len(requests_seen[0]) > len(requests_seen[1])
+        and min(requests_seen[-1][0]) > max(requests_seen[-2][0])
+    ), "verdict"

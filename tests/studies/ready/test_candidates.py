@@ -9,12 +9,12 @@ from analysis.studies.ready.candidates import candidates, specs
 from tests.made.tiny_tokenizer import save_model
 
 READY = [  # focal_learned and indexer need trained weights, others a prompt and what follows it
-    name for name, made in METHODS.items() if made.saves == "reads" and name not in ("focal_learned", "indexer")
+    name for name, method in METHODS.items() if method.saves == "reads" and name not in ("focal_learned", "indexer")
 ]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def built(tmp_path_factory):
     """`made(methods)` -> candidates for a tiny model."""
     home = tmp_path_factory.mktemp("home")
     context = Context(state=home / "state", browser=False)
@@ -23,21 +23,27 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_all_there_are_with_their_defaults(made):
-    found = made(None)
-    assert [one.name for one in found] == READY
-    assert [one.label for one in found] == [METHODS[name].title for name in READY]
-    assert all(one.settings == one.defaults for one in found)
-    assert {one.name: one.facts["router"]["name"] for one in found if one.facts["router"]} == {"focus": "k8-top1"}
+def test_all_there_are_with_their_defaults(built):
+    everything = built(None)
+    assert [candidate.name for candidate in everything] == READY
+    assert [candidate.label for candidate in everything] == [METHODS[name].title for name in READY]
+    assert all(candidate.settings == candidate.defaults for candidate in everything)
+    assert {
+        candidate.name: candidate.facts["router"]["name"] for candidate in everything if candidate.facts["router"]
+    } == {"focus": "k8-top1"}
 
 
-def test_names_say_what_differs_from_the_defaults(made):
-    focus = made([{"name": "focus"}])[0]
+def test_names_say_what_differs_from_the_defaults(built):
+    focus = built([{"name": "focus"}])[0]
     settings = {"top": 2, "window": focus.defaults["window"]}
-    asked = [{"name": "focus", "settings": settings}, {"name": "focus", "router": "k4-top1"}, {"name": "oracle_topk"}]
-    assert [one.label for one in made(asked)] == ["Focus, top 2", "Focus k4-top1", "Oracle top-k"]
-    assert made(asked)[0].settings == {**focus.defaults, "top": 2} and made(asked)[0].method.top == 2
-    assert made(asked)[1].facts["router"]["groups"] == 4
+    three = [
+        {"name": "focus", "settings": settings},
+        {"name": "focus", "router": "k4-top1"},
+        {"name": "oracle_topk"},
+    ]
+    assert [candidate.label for candidate in built(three)] == ["Focus, top 2", "Focus k4-top1", "Oracle top-k"]
+    assert built(three)[0].settings == {**focus.defaults, "top": 2} and built(three)[0].method.top == 2
+    assert built(three)[1].facts["router"]["groups"] == 4
     assert focus.defaults["window"] == focus.facts["router"]["window"], "the router's, not the class's"
 
 
@@ -70,16 +76,16 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_run_is_refused_in_one_sentence(case, made):
-    methods, said = REFUSED[case]
-    with pytest.raises(AnalysisError, match=said) as error:
-        made(methods)
+def test_what_cannot_run_is_refused_in_one_sentence(case, built):
+    methods, message = REFUSED[case]
+    with pytest.raises(AnalysisError, match=message) as error:
+        built(methods)
     assert str(error.value).endswith(".") and "\n" not in str(error.value)
 
 
 def test_methods_from_words():
-    every = [spec["name"] for spec in specs(None, [])]
-    assert every == [name for name, made in METHODS.items() if made.saves == "reads"]
+    names = [spec["name"] for spec in specs(None, [])]
+    assert names == [name for name, method in METHODS.items() if method.saves == "reads"]
     dense, focus = specs("dense, focus", ["focus.window=64", "focus.reading=soft"], "k4-top1")
     assert dense == {"name": "dense", "settings": {}}
     assert focus == {"name": "focus", "settings": {"window": 64, "reading": "soft"}, "router": "k4-top1"}
@@ -87,13 +93,13 @@ def test_methods_from_words():
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         ("focus.window", "'focus.window' sets nothing: write it like focus.window=64"),
         ("window=64", "'window=64' sets nothing"),
         ("oracle_topk.k=3", "a method that is not evaluated: add oracle_topk to --methods"),
     ],
 )
-def test_words_that_set_nothing_are_refused(words, said):
-    with pytest.raises(BadSetting, match=said):
+def test_words_that_set_nothing_are_refused(words, message):
+    with pytest.raises(BadSetting, match=message):
         specs("focus", [words])

@@ -18,7 +18,7 @@ def store(tmp_path):
 
 
 @pytest.fixture
-def asked(store, tmp_path):
+def runs_of_model(store, tmp_path):
     """(context, model, runs): what was asked about a tiny model, one run of each, by a word."""
     model = str(tiny_models(tmp_path) / "tiny")
     requests = {
@@ -35,17 +35,17 @@ def asked(store, tmp_path):
         "bench, no router": ("bench", {"what": "attention"}),
         "statistics": ("statistics", {}),
     }
-    made = Result({"protocol": {}})
+    empty = Result({"protocol": {}})
     runs = {
-        word: store.put(Undeclared(verb, {"model": model} | request), made, {}, 1.0).id
+        word: store.put(Undeclared(verb, {"model": model} | request), empty, {}, 1.0).id
         for word, (verb, request) in requests.items()
     }
     return Context(store=store, browser=False), model, runs
 
 
 @pytest.mark.slow
-def test_a_router_made_anew_forgets_what_used_it_and_says_so(asked, store):
-    context, model, runs = asked
+def test_a_router_made_anew_forgets_what_used_it_and_says_so(runs_of_model, store):
+    context, model, runs = runs_of_model
     assert STUDIES["fit-router"](model=model, groups=2, context=context).numbers["notes"] == []
     assert store.deleted() == []
     for groups, gone in (
@@ -58,8 +58,8 @@ def test_a_router_made_anew_forgets_what_used_it_and_says_so(asked, store):
         store.empty()
 
 
-def test_a_policy_stored_anew_forgets_what_used_it_and_says_so(asked, store):
-    context, model, runs = asked
+def test_a_policy_stored_anew_forgets_what_used_it_and_says_so(runs_of_model, store):
+    context, model, runs = runs_of_model
     policy = {"layers": LAYERS, "heads": HEADS, "policy": [32] * (LAYERS * HEADS) + [64]}
     for name, gone in (
         ("short", set()),

@@ -46,15 +46,15 @@ def test_a_published_list_comes_in_is_used_and_goes_out_as_it_came(home, context
 
 
 def test_scores_of_query_heads_are_averaged_over_those_that_share_keys(home, context, tmp_path):
-    said = {f"{layer}-{head}": [head / 10, head / 10] for layer in range(3) for head in range(4)}
-    (tmp_path / "h.json").write_text(json.dumps(said))
-    asked = ImportHeads(model=str(home / "tiny"), table=str(tmp_path / "h.json"))
-    found = import_heads(asked, context=context).numbers["scores"]
-    np.testing.assert_allclose(found, [[0.05, 0.25]] * 3)
+    scores = {f"{layer}-{head}": [head / 10, head / 10] for layer in range(3) for head in range(4)}
+    (tmp_path / "h.json").write_text(json.dumps(scores))
+    request = ImportHeads(model=str(home / "tiny"), table=str(tmp_path / "h.json"))
+    averaged = import_heads(request, context=context).numbers["scores"]
+    np.testing.assert_allclose(averaged, [[0.05, 0.25]] * 3)
 
 
 @pytest.mark.parametrize(
-    "name, text, said",
+    "name, text, message",
     [
         ("a.tsv", "retrieval\n", "holds no table of numbers"),
         ("a.tsv", "1 2 3\n", "has 1 lines of 3 numbers, and .* has 3 layers of 2 or 3 layers of 4 heads"),
@@ -65,9 +65,9 @@ def test_scores_of_query_heads_are_averaged_over_those_that_share_keys(home, con
         ("a.json", '{"-1-0": [1]}', "holds no scores of heads"),
     ],
 )
-def test_other_files_are_refused_in_one_sentence(home, context, tmp_path, name, text, said):
+def test_other_files_are_refused_in_one_sentence(home, context, tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    with pytest.raises(BadSetting, match=said):
+    with pytest.raises(BadSetting, match=message):
         import_heads(ImportHeads(model=str(home / "tiny"), table=str(tmp_path / name)), context=context)
 
 
@@ -75,10 +75,10 @@ def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_pat
     (tmp_path / "in.tsv").write_text("\n".join("\t".join(map(str, row)) for row in SCORES))
     model, text = str(home / "tiny"), context.add_text("own", "One two three, said the old man to the sea. " * 4)
     import_heads(ImportHeads(model=model, table=str(tmp_path / "in.tsv")), context=context)
-    found = head_split(HeadSplit(model=model, text=text, ratio=0.5), context=context)
-    rows = found.numbers["rows"]
-    whole = {(row["layer"], row["head"]) for row in rows if row["whole"]}
-    assert whole == {(0, 1), (2, 0), (2, 1)}, "the half with the highest scores"
+    split = head_split(HeadSplit(model=model, text=text, ratio=0.5), context=context)
+    rows = split.numbers["rows"]
+    whole_heads = {(row["layer"], row["head"]) for row in rows if row["whole"]}
+    assert whole_heads == {(0, 1), (2, 0), (2, 1)}, "the half with the highest scores"
     estimate = (
         Ablate(model=model, text=text, exact=1).compute(context=context).arrays["estimate"]
     )  # [3 layers, 4 heads]
@@ -88,8 +88,8 @@ def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_pat
         assert row["far"] == SCORES[row["layer"]][row["head"]]
     assert [row["rise"] for row in rows] == sorted((row["rise"] for row in rows), reverse=True)
     assert [row["missed"] for row in rows] == [True] * 3 + [False] * 3, "as many by what is missed"
-    both = len(whole & {(row["layer"], row["head"]) for row in rows[:3]})
-    assert (found.numbers["kept"], found.numbers["both"], found.numbers["chance"]) == (3, both, 1.5)
-    assert f"lets 3 of 6 key-value heads keep every key. {both} of them" in found.numbers["sentence"]
+    both = len(whole_heads & {(row["layer"], row["head"]) for row in rows[:3]})
+    assert (split.numbers["kept"], split.numbers["both"], split.numbers["chance"]) == (3, both, 1.5)
+    assert f"lets 3 of 6 key-value heads keep every key. {both} of them" in split.numbers["sentence"]
     with pytest.raises(BadSetting, match="not by 'noise'"):
         head_split(HeadSplit(model=model, text=text, by="noise"), context=context)

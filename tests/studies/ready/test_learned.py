@@ -26,11 +26,11 @@ def test_what_is_trained_is_stored_and_read_by_the_next_evaluation(home, context
         STUDIES["evaluate"](**ask, methods=[{"name": "focal_learned"}])
     place = ["--model", model, "--state", str(context.state_dirs(context.model(model))[0])]
     assert main(["fit-method", "focal_learned", str(text), "--steps", "3", *place, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    before, after = told["held_out"]
-    assert before > 0 and after > 0 and len(told["temperature"]) == told["tensors"]["w"][0]
-    assert told["protocol"]["steps"] == 3 and told["path"].endswith(FocalWeights.place)
-    weights = FocalWeights.load(told["path"])
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    before, after = printed["held_out"]
+    assert before > 0 and after > 0 and len(printed["temperature"]) == printed["tensors"]["w"][0]
+    assert printed["protocol"]["steps"] == 3 and printed["path"].endswith(FocalWeights.place)
+    weights = FocalWeights.load(printed["path"])
     assert weights.about["revision"] == context.model(model).revision and weights.w.abs().max() > 0
     plain, ahead = (
         STUDIES["evaluate"](**ask, methods=methods).numbers
@@ -51,16 +51,16 @@ def test_limits_offset_mean_and_rate_are_those_that_were_asked_for(home, context
     """Without an offset temperatures begin at the lower limit: 5 of 11.31. One that is given is where they begin, kept
     below the upper limit."""
     key, model = context.add_text("a text", TEXT), str(home / "tiny")
-    asked = {"method": "focal_learned", "model": model, "texts": [key], "steps": 1, "rate": 0.0}
+    request_fields = {"method": "focal_learned", "model": model, "texts": [key], "steps": 1, "rate": 0.0}
 
     def temperatures(**settings):
-        return fit_method(FitMethod(**asked, **settings), context=context).temperature
+        return fit_method(FitMethod(**request_fields, **settings), context=context).temperature
 
     assert temperatures(offset=8.0) == pytest.approx([8 / DENSE] * 3)
     assert temperatures(tau_max=7.0) == pytest.approx([7 / DENSE] * 3)
-    told = fit_method(FitMethod(**asked, **FOCAL_AS_PRINTED), context=context)
-    weights = FocalWeights.load(told.path)
-    assert told.temperature == pytest.approx([5 / DENSE] * 3)
+    trained = fit_method(FitMethod(**request_fields, **FOCAL_AS_PRINTED), context=context)
+    weights = FocalWeights.load(trained.path)
+    assert trained.temperature == pytest.approx([5 / DENSE] * 3)
     assert (weights.offset, weights.about["mean"], weights.about["tau_max"]) == (0.0, "literal", 10.0)
     with pytest.raises(BadSetting, match="lies above tau_max"):
         temperatures(tau_min=9.0, tau_max=8.0)

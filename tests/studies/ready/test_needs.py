@@ -70,9 +70,9 @@ def test_a_new_method_with_fitted_state_is_calibrated_stored_and_evaluated(one_l
     model = context.model(str(home / "tiny"))
     ask = {"model": str(home / "tiny"), "text": context.add_text("a text", TEXT), "window": 24, "context": context}
     methods = [{"name": "dense"}, {"name": "thinned"}, {"name": "thinned", "settings": {"window": 9}}]
-    dense, mine, wide = STUDIES["evaluate"](**ask, methods=methods).numbers["rows"]
-    assert dense["reads_causal"] == 1 and 0.5 < mine["reads_causal"] < wide["reads_causal"] < 1
-    assert (mine["title"], wide["label"]) == ("Thinned", "Thinned, window 9") and mine["settings"] == {"window": 4}
+    dense, narrow, wide = STUDIES["evaluate"](**ask, methods=methods).numbers["rows"]
+    assert dense["reads_causal"] == 1 and 0.5 < narrow["reads_causal"] < wide["reads_causal"] < 1
+    assert (narrow["title"], wide["label"]) == ("Thinned", "Thinned, window 9") and narrow["settings"] == {"window": 4}
     place = context.state_dirs(model)[0] / "methods" / "thinned.safetensors"
     assert Fitted.load(place)["step"].tolist() == [2.0] * model.num_layers, "fitted on the samples, and stored"
     (home / "words.txt").write_text(TEXT)
@@ -80,7 +80,7 @@ def test_a_new_method_with_fitted_state_is_calibrated_stored_and_evaluated(one_l
     assert main([*words, "--state", str(place.parents[1]), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["tensors"] == {"step": [model.num_layers]}
     again = STUDIES["evaluate"](**ask, methods=[{"name": "thinned"}]).numbers
-    assert again["rows"][0]["reads_causal"] < mine["reads_causal"], "the new numbers are read"
+    assert again["rows"][0]["reads_causal"] < narrow["reads_causal"], "the new numbers are read"
     assert "Thinned was calibrated on this text, which flatters it." in again["notes"]
 
 
@@ -88,6 +88,6 @@ def test_what_a_model_cannot_run_is_left_out_when_all_are_asked_for(monkeypatch,
     few = {name: METHODS[name] for name in ("dense", "focal_learned")} | {"unable": Unable}
     monkeypatch.setattr("analysis.studies.ready.candidates.METHODS", few)
     model = context.model(str(home / "tiny"))
-    assert [one.name for one in candidates(context, model, None)] == ["dense"]
+    assert [candidate.name for candidate in candidates(context, model, None)] == ["dense"]
     with pytest.raises(BadModel, match="cannot run it"):
         candidates(context, model, [{"name": "unable"}])

@@ -74,9 +74,9 @@ LONG = "what an evaluation is the first to need"  # fits four methods
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", [pytest.param(one, marks=[pytest.mark.slow] * (one == LONG)) for one in FITS])
-def test_what_is_fitted_goes_into_the_own_folder_and_the_bundled_one_stays_as_it_came(what, cache, state, capsys):
-    words, left = FITS[what]
+@pytest.mark.parametrize("fit", [pytest.param(fit, marks=[pytest.mark.slow] * (fit == LONG)) for fit in FITS])
+def test_what_is_fitted_goes_into_the_own_folder_and_the_bundled_one_stays_as_it_came(fit, cache, state, capsys):
+    words, left = FITS[fit]
     before = tree(cache)
     assert main([str(cache / "corpus") if word == "CORPUS" else word for word in words]) == 0, capsys.readouterr().err
     assert tree(cache) == before
@@ -85,8 +85,8 @@ def test_what_is_fitted_goes_into_the_own_folder_and_the_bundled_one_stays_as_it
 
 def test_a_policy_of_the_command_line_outdates_what_pages_computed_with_the_earlier_one(cache, state):
     store = RunStore(state)
-    asked = {"model": "demo", "text": "0123456789ab"}
-    with_it, without = (asked | {"methods": [{"name": name, "settings": {}}]} for name in ("csa", "quest"))
+    request_fields = {"model": "demo", "text": "0123456789ab"}
+    with_it, without = (request_fields | {"methods": [{"name": name, "settings": {}}]} for name in ("csa", "quest"))
     for request in (with_it, without):
         store.put(Undeclared("evaluate", request), Result({"rows": []}), {"tokens": 9}, 1.0)
     assert main(CALIBRATE) == 0

@@ -83,8 +83,8 @@ def test_shares_of_all_attention_further_distances_and_sgd(ask, home):
     another router than Adam, everything else is the same."""
     sizes = {"corpus": str(home / "corpus"), "heads": "0.1", **SMALL}
     usual, changed = (
-        ask(STUDIES["route"], **sizes, **more).numbers
-        for more in ({}, {"recall_of": "all", "distances": [12, 20], "optimiser": "sgd"})
+        ask(STUDIES["route"], **sizes, **options).numbers
+        for options in ({}, {"recall_of": "all", "distances": [12, 20], "optimiser": "sgd"})
     )
     cells = {cell["name"]: cell for cell in changed["cells"]}
     assert list(cells) == ["d8 s0 of all", "d12 s0 of all", "d12 s4 of all", "d20 s0 of all", "d20 s4 of all"]
@@ -92,13 +92,13 @@ def test_shares_of_all_attention_further_distances_and_sgd(ask, home):
     def best(cell):
         return next(row["recall"] for row in cell["means"] if row["router"] == "oracle")
 
-    whole = [best(cells[name]) for name in ("d8 s0 of all", "d12 s0 of all", "d20 s0 of all")]
-    assert best(usual["cells"][0]) > whole[0] > whole[1] > whole[2] > 0
+    recalls = [best(cells[name]) for name in ("d8 s0 of all", "d12 s0 of all", "d20 s0 of all")]
+    assert best(usual["cells"][0]) > recalls[0] > recalls[1] > recalls[2] > 0
     assert usual["lines"]["oracle"]["recall"][-1] == pytest.approx(1, abs=1e-4)
     assert 0 < changed["lines"]["oracle"]["recall"][-1] < 0.999
-    for kind, same in (("kmeans", True), ("mlp", False)):
-        (one, two) = (numbers["lines"][kind]["selectivity"] for numbers in (usual, changed))
-        assert (one == pytest.approx(two, abs=1e-6)) == same, kind
+    for kind, stays in (("kmeans", True), ("mlp", False)):
+        (usual_lines, two) = (numbers["lines"][kind]["selectivity"] for numbers in (usual, changed))
+        assert (usual_lines == pytest.approx(two, abs=1e-6)) == stays, kind
     assert (
         "of all attention, far and near" in changed["sentence"] and "--optimiser sgd" in changed["protocol"]["command"]
     )

@@ -46,15 +46,15 @@ def test_bounds_and_newest_keys_are_those_of_full_tables(scored):
             far = table[0, :, row, : row - KEYS + 1]  # [H, keys]
             count = int(np.ceil(far.shape[1] / 4))
             shared = far.sum(0).topk(count).indices
-            found = {
+            masses = {
                 "oracle_head": far.topk(count, -1).values.sum(-1),
                 "oracle_layer": far[:, shared].sum(-1),
                 "recent_keys": far[:, -count:].sum(-1),
             }
-            for name, values in found.items():
+            for name, values in masses.items():
                 wanted[name].append(values / far.sum(-1))
             far_of.append(far.sum(-1))
-            all_of.append(1 - far.sum(-1) + found["recent_keys"])
+            all_of.append(1 - far.sum(-1) + masses["recent_keys"])
         place = slice(layer * lm.num_heads, (layer + 1) * lm.num_heads)
         for name, rows in wanted.items():
             ours = curves.recall[cell][name][0, place, 0]

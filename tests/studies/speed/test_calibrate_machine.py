@@ -59,16 +59,16 @@ def test_a_fit_finds_the_constants_that_made_the_times(wanted, monkeypatch, own_
         return calibrate_machine._predicted(members, backends[0], torch.float32, true)
 
     monkeypatch.setattr(calibrate_machine, "_beside", made)
-    found = calibrate_machine.host_constants("float32", 1)
-    assert {name: found[name] for name in wanted} == pytest.approx(wanted) and found["masked"] == 1.25
+    constants = calibrate_machine.host_constants("float32", 1)
+    assert {name: constants[name] for name in wanted} == pytest.approx(wanted) and constants["masked"] == 1.25
 
 
 def test_the_command_measures_this_machine(own_state, monkeypatch):
     monkeypatch.setattr(calibrate_machine, "ON_HOST", 512)
     answer = CalibrateMachine(repeats=1).compute(context=watched_context(own_state))
-    kept = machine.constants("cpu")
-    assert kept["operations"] > 1e8 and kept["date"] == answer.protocol["date"]
+    constants = machine.constants("cpu")
+    assert constants["operations"] > 1e8 and constants["date"] == answer.protocol["date"]
     rows = {(row["format"], row["constant"]): row for row in answer.rows if row["device"] == "cpu"}
     for name in HOSTS:
-        assert kept[name]["masked"] == rows[name, "masked"]["here"] > 0
+        assert constants[name]["masked"] == rows[name, "masked"]["here"] > 0
         assert rows[name, "masked"]["usual"] == HOSTS[name].masked

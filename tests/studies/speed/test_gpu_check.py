@@ -44,28 +44,30 @@ def test_every_method_without_fitted_state_runs_on_a_model_of_a_real_shape():
     model = load_model(shaped(SHAPE, CPU, layers=1))
     ready = untrained(model)
     assert {"dense", "focus", "quest", "snapkv", "skip_softmax"} <= {name for name, _ in ready} < set(METHODS)
-    few = [one for one in ready if one[0] in ("dense", "focus", "snapkv")]
+    few = [ready_method for ready_method in ready if ready_method[0] in ("dense", "focus", "snapkv")]
     rows = method_rows(model, few, 160, nothing)
     assert [row["method"] for row in rows] == ["dense", "focus", "snapkv"] and not any("refused" in row for row in rows)
     assert all(row["prefill_ms"] > 0 and row["token_ms"] > 0 and row["said_bytes"] > 0 for row in rows)
 
 
 @pytest.mark.parametrize(
-    ("tests", "said"),
+    ("tests", "ending"),
     [
         ({"passed": 7, "seconds": 1.0, "failures": []}, "7 tests marked gpu passed, 0 failed."),
         ({"passed": 7, "failed": 2, "seconds": 1.0, "failures": ["a", "b"]}, "7 tests marked gpu passed, 2 failed."),
         ({"refused": "no pytest"}, "did not run: no pytest."),
     ],
 )
-def test_its_sentence_is_of_the_longest_text_and_of_the_tests(tests, said):
+def test_its_sentence_is_of_the_longest_text_and_of_the_tests(tests, ending):
     row = {"what": "attention", "groups": 8, "dense_kernel": "torch cuDNN", "bound": 7.0}
     rows = [
         row | {"length": length, "speedup": times, "paper": 4.7, "dense_ms": length**2 / 8, "sparse_ms": length / 4}
         for length, times in ((1024, 0.3), (65536, 5.04))
     ]
     rows.append({"what": "model", "method": "csa", "refused": "memory"})
-    shown = GpuCheck.shown({"rows": rows, "tests": tests})
-    assert "65,536" in shown["sentence"] and "5.0 times" in shown["sentence"] and shown["sentence"].endswith(said)
-    assert [line["y"] for line in shown["panels"][0]["series"]] == [[0.3, 5.04], [7.0, 7.0], [4.7, 4.7]]
-    assert "dense 2.00, 8 groups 1.00" in shown["notes"][0] and "csa (memory)" in shown["notes"][-1]
+    summary = GpuCheck.shown({"rows": rows, "tests": tests})
+    assert (
+        "65,536" in summary["sentence"] and "5.0 times" in summary["sentence"] and summary["sentence"].endswith(ending)
+    )
+    assert [line["y"] for line in summary["panels"][0]["series"]] == [[0.3, 5.04], [7.0, 7.0], [4.7, 4.7]]
+    assert "dense 2.00, 8 groups 1.00" in summary["notes"][0] and "csa (memory)" in summary["notes"][-1]

@@ -138,7 +138,7 @@ def test_first_difference_and_retained_pairs_by_hand():
 
 
 @pytest.mark.parametrize(
-    "given, error, said",
+    "arguments, error, message",
     [
         ({"length": 2030}, TooLarge, "2,030 tokens and 32 new ones are more than the 2,048"),
         ({"length": 900}, BadSetting, "900 tokens was asked for and the text gives"),
@@ -148,10 +148,10 @@ def test_first_difference_and_retained_pairs_by_hand():
     ],
     ids=str,
 )
-def test_refusals_come_before_anything_runs(given, error, said, ask, monkeypatch):
+def test_refusals_come_before_anything_runs(arguments, error, message, ask, monkeypatch):
     monkeypatch.setattr("analysis.studies.speed.launch.time_inference", lambda *a: pytest.fail("it ran"))
-    with pytest.raises(error, match=said):
-        ask("launch", LONG, **given)
+    with pytest.raises(error, match=message):
+        ask("launch", LONG, **arguments)
 
 
 def test_a_prompt_beyond_memory_is_refused_with_the_numbers(context, monkeypatch):
@@ -235,10 +235,10 @@ def test_the_curves_on_the_command_line(tmp_path, capsys):
     assert row["kernel"] == "group-major cache" and row["bound"] > 1 and row["sparse_bytes"] < row["dense_bytes"]
     answer = call("launch", text, "--new-tokens", "3", "--repeats", "1", "--top", "2", "--sinks", "1")
     assert answer["length"] == 61 and answer["protocol"]["settings"]["top"] == 2 and len(answer["rows"]) == 2
-    for words, said in (
+    for words, message in (
         (["bench", "inference", "--lengths", "63"], "63 tokens and 16 new ones are more than the 64"),
         (["bench", "inference", "--lengths", "1"], "1 tokens was asked for"),
         (["launch", text, "--length", "64"], "64 tokens and 32 new ones"),
     ):
         assert main([*words, *place]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err

@@ -19,8 +19,8 @@ def ask(home):
     context = watched_context(home)
     usual = {"model": str(home / "tiny"), "text": context.add_text("a text", TEXT), "repeats": 1, "new_tokens": 3}
 
-    def asked(name, **more):
-        request = TimeMethod(**usual | more, method={"name": name} | SPECS.get(name, {}))
+    def asked(name, **options):
+        request = TimeMethod(**usual | options, method={"name": name} | SPECS.get(name, {}))
         return time_method(request, context=context)
 
     return asked
@@ -31,17 +31,17 @@ def ask(home):
 def test_only_a_kernel_is_timed(name, ask):
     numbers = ask(name).numbers
     expected = KERNELS.get(name, (False, False))
-    assert METHODS[name].kernels == tuple(p for p, there in zip(PHASES.values(), expected, strict=True) if there)
-    for (speedup, phase), there in zip(PHASES.items(), expected, strict=True):
+    assert METHODS[name].kernels == tuple(p for p, expects in zip(PHASES.values(), expected, strict=True) if expects)
+    for (speedup, phase), expects in zip(PHASES.items(), expected, strict=True):
         ratio = numbers["speedup"][speedup]
-        assert numbers["why"][phase] and (ratio is not None) == (numbers["kernels"][phase] is not None) == there
-        assert [length for length, _ in numbers["longer"][speedup]] == ([15, 30, 61] if there else [])
+        assert numbers["why"][phase] and (ratio is not None) == (numbers["kernels"][phase] is not None) == expects
+        assert [length for length, _ in numbers["longer"][speedup]] == ([15, 30, 61] if expects else [])
         assert ratio is None or 0 < ratio["low"] <= ratio["median"] <= ratio["high"]
     assert len(numbers["rows"]) == (3 if any(expected) else 0)
     assert ("no kernel here" in numbers["sentence"]) == (expected != (True, True))
 
 
-@pytest.mark.parametrize("given", [{"length": 4}, {"length": 62}, {"repeats": 0}, {"new_tokens": 1}], ids=str)
-def test_bad_sizes_are_refused(ask, given):
+@pytest.mark.parametrize("arguments", [{"length": 4}, {"length": 62}, {"repeats": 0}, {"new_tokens": 1}], ids=str)
+def test_bad_sizes_are_refused(ask, arguments):
     with pytest.raises(BadSetting):
-        ask("quest", **given)
+        ask("quest", **arguments)

@@ -19,9 +19,9 @@ SMALL = {"heads": 2, "head_dim": 8, "window": 16, "repeats": 1}
 def test_rounds_take_turns_and_the_first_one_warms_up():
     called, reports = [], []
     runs = {name: lambda name=name: called.append(name) for name in "ab"}
-    found = timing.clock(runs, 3, lambda *report: reports.append(report))
+    timings = timing.clock(runs, 3, lambda *report: reports.append(report))
     assert called == list("baabbaab"), "every other round the order turns"
-    assert [len(found[name].seconds) for name in "ab"] == [3, 3]
+    assert [len(timings[name].seconds) for name in "ab"] == [3, 3]
     assert reports[0] == (0.0, "b") and len(reports) == 8 and all(0 <= fraction < 1 for fraction, _ in reports)
     built = Timing.of([3.0, 1.0, 2.0, 10.0])
     assert (built.median, built.low, built.high, built.seconds) == (2.5, 1.0, 10.0, [3.0, 1.0, 2.0, 10.0])
@@ -31,21 +31,21 @@ def test_rounds_take_turns_and_the_first_one_warms_up():
 
 def test_attention_is_timed_at_the_door(monkeypatch):
     monkeypatch.setattr(timing, "peak_bytes", lambda run, device: run()[0].nbytes)
-    found = analysis.time_attention(600, 2, 8, 4, 16, dtype="float32", repeats=2, device="cpu", parts=True)
-    assert isinstance(found, AttentionTime) and found.length == 600 and found.dtype == "float32"
-    assert found.dense_kernel.startswith("torch") and "flash-attn 2 (needs an NVIDIA GPU)" in found.missing
-    assert found.kernel in ("groups", "masked") and 0 < found.retained < 0.5 and found.bound == 1 / found.retained
-    ratios = [a / b for a, b in zip(found.dense.seconds, found.sparse.seconds, strict=True)]
-    assert found.speedup.seconds == ratios and len(ratios) == 2
-    assert {"sort", "set_a", "set_b", "merge", "rest"} == set(found.parts)
-    assert found.memory == 1, "q, k and v are held, and the call makes the output"
+    timed = analysis.time_attention(600, 2, 8, 4, 16, dtype="float32", repeats=2, device="cpu", parts=True)
+    assert isinstance(timed, AttentionTime) and timed.length == 600 and timed.dtype == "float32"
+    assert timed.dense_kernel.startswith("torch") and "flash-attn 2 (needs an NVIDIA GPU)" in timed.missing
+    assert timed.kernel in ("groups", "masked") and 0 < timed.retained < 0.5 and timed.bound == 1 / timed.retained
+    ratios = [a / b for a, b in zip(timed.dense.seconds, timed.sparse.seconds, strict=True)]
+    assert timed.speedup.seconds == ratios and len(ratios) == 2
+    assert {"sort", "set_a", "set_b", "merge", "rest"} == set(timed.parts)
+    assert timed.memory == 1, "q, k and v are held, and the call makes the output"
 
 
 def test_memberships_may_be_given_and_heads_shared():
     members = torch.zeros(300, 4, dtype=torch.bool)
     members[:, 1] = True
-    found = time_attention(300, 4, 8, 4, 16, members=members, kv_heads=2, batch=2, repeats=1, device="cpu")
-    assert found.kernel == "causal" and found.retained == 1 and found.batch == 2
+    timed = time_attention(300, 4, 8, 4, 16, members=members, kv_heads=2, batch=2, repeats=1, device="cpu")
+    assert timed.kernel == "causal" and timed.retained == 1 and timed.batch == 2
 
 
 def test_parts_add_up_to_the_call():
@@ -117,16 +117,16 @@ def test_bench_counts_what_it_did():
 
 
 @pytest.mark.parametrize(
-    "given, said",
+    "arguments, message",
     [
         (dict(lengths=[0]), "lengths must be 1 or more, and 0"),
         (dict(heads=8, kv_heads=3), "3 heads of keys and values do not divide 8"),
         (dict(groups=4, top=5), "cannot be in 5 of 4 groups"),
     ],
 )
-def test_bench_refuses(given, said):
-    with pytest.raises(BadSetting, match=said):
-        study.bench(Bench(**given), context=Context(device="cpu"))
+def test_bench_refuses(arguments, message):
+    with pytest.raises(BadSetting, match=message):
+        study.bench(Bench(**arguments), context=Context(device="cpu"))
 
 
 def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):

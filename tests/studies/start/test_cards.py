@@ -60,8 +60,8 @@ def test_a_router_that_is_not_stored_is_fitted_labelled_and_kept(tmp_path):
     state, stages = tmp_path / "state", []
     context = Context(progress=lambda fraction, stage: stages.append(stage), state=state, browser=False)
     arguments = {"model": str(save_model(tmp_path / "tiny")), "context": context}
-    asked = arguments | {"router": "k4-top2", "long_text": "first"}
-    first = STUDIES["groups"](text=context.add_text("a text", SHORT), **asked)
+    request_fields = arguments | {"router": "k4-top2", "long_text": "first"}
+    first = STUDIES["groups"](text=context.add_text("a text", SHORT), **request_fields)
     assert first.numbers["K"] == 4 and first.numbers["router"]["kind"] == "not trained"
     assert any("not trained" in note for note in first.numbers["notes"])
     stored = state / "focus" / "k4-top2.safetensors"
@@ -73,10 +73,10 @@ def test_a_router_that_is_not_stored_is_fitted_labelled_and_kept(tmp_path):
     [listed] = STUDIES["model"](**arguments).numbers["routers"]
     assert (listed["name"], listed["groups"], listed["kind"]) == ("k4-top2", 4, "not trained")
     essay = context.add_text("essay", sample_texts()["essay"][1])
-    assert any("fitted on" in note for note in STUDIES["groups"](text=essay, **asked).numbers["notes"])
+    assert any("fitted on" in note for note in STUDIES["groups"](text=essay, **request_fields).numbers["notes"])
     context.model(arguments["model"]).revision = "0123456789ab"
     with pytest.raises(BadSetting, match="made for other weights"):
-        STUDIES["groups"](text=essay, **asked)
+        STUDIES["groups"](text=essay, **request_fields)
     assert stored.stat().st_mtime_ns == before, "fitted once, and not overwritten"
     stored.write_bytes(b"damaged")
     [broken] = STUDIES["model"](**arguments).numbers["routers"]
@@ -96,9 +96,9 @@ def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, bund
     assert STUDIES["model"](context=bundled).numbers["parity"]["same"] is False
     bundled.kept.pop("parity")
 
-    def leaking(query, key, value, mask, causal, *rest):
+    def leaking(query, key, value, mask, causal, *options):
         everything = torch.ones(1, 1, query.shape[2], key.shape[2], dtype=torch.bool)
-        return real(query, key, value, everything, False, *rest)
+        return real(query, key, value, everything, False, *options)
 
     monkeypatch.setattr(attention, "dense", leaking)
     broken = STUDIES["model"](context=bundled).numbers["parity"]
@@ -121,7 +121,7 @@ def test_full_length_lies_beyond_every_window(monkeypatch):
     assert full_parity(lm)["tokens"] == 268 and full_parity(lm)["same"]
     lm.max_positions = 100
     assert full_parity(lm)["tokens"] == 100
-    monkeypatch.setattr(reference, "past_length", lambda *given: 0)
+    monkeypatch.setattr(reference, "past_length", lambda *ignored: 0)
     with pytest.raises(BadModel):
         full_parity(lm)
 
@@ -182,8 +182,8 @@ def test_a_report_holds_the_text_and_the_sentences_of_the_pages(reported, run):
     written = "".join(about["pieces"])
     assert (HOSTILE * 4).startswith(written) and len(about["pieces"]) == about["read"]["length"] > 100
     first = run("start", HOSTILE * 4, min_distance=32).numbers
-    far, held = run("pairs", HOSTILE * 4, min_distance=32, top=12), run("groups", HOSTILE * 4)
-    for sentence in [*first["sentences"], *first["notes"], far.numbers["sentence"], held.numbers["sentence"]]:
+    far, groups = run("pairs", HOSTILE * 4, min_distance=32, top=12), run("groups", HOSTILE * 4)
+    for sentence in [*first["sentences"], *first["notes"], far.numbers["sentence"], groups.numbers["sentence"]]:
         assert sentence in page.words
     assert first["protocol"]["revision"] in page.words and first["router"]["kind"] in page.words
     pairs = far.tables["pairs"]
@@ -227,25 +227,25 @@ def test_cancelling_a_study_leaves_the_model_as_it_came(verb, bundled, tmp_path)
         if len(stages) > 2:
             raise Cancelled("enough")
 
-    other = Context(progress=progress, state=tmp_path, browser=False)
-    other._model = ("demo", bundled.model(), bundled.model().revision)
-    arguments = {"text": other.add_text("a", SHORT), "min_distance": 32} if verb == "pairs" else {}
+    context = Context(progress=progress, state=tmp_path, browser=False)
+    context._model = ("demo", bundled.model(), bundled.model().revision)
+    arguments = {"text": context.add_text("a", SHORT), "min_distance": 32} if verb == "pairs" else {}
     with pytest.raises(Cancelled):
-        STUDIES[verb](**arguments, context=other)
+        STUDIES[verb](**arguments, context=context)
     with torch.no_grad():
         assert torch.equal(lm(ids).logits, stock) and not any(hasattr(m, "_focuscope") for m in lm.modules())
 
 
 def test_umap_of_one_layer(run, monkeypatch):
-    given = []
+    vectors = []
 
     def plane(x, seed):  # UMAP itself: tests/groups/test_contents.py
-        given.append(x)
+        vectors.append(x)
         return pca(x)[0], np.arange(len(x), dtype="int32")
 
     monkeypatch.setattr("analysis.studies.groups.contents.umap2d", plane)
     result = run("umap", layer=2)
     xy = result.arrays["umap"]
     assert xy.shape == (len(result.arrays["positions"]), 2) and xy.dtype == "float32"
-    assert given[0].shape == (len(xy), 16), "the routing vectors of one layer"
+    assert vectors[0].shape == (len(xy), 16), "the routing vectors of one layer"
     assert json.dumps(result.numbers["protocol"])

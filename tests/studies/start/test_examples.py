@@ -56,11 +56,11 @@ def test_every_step_of_the_tour_opens_at_once(store):
     """Its requests are those that the examples are made of, and its two places are a pair of the finder."""
     text = text_hash(list(sample_texts().values())[STORY.sample][1])
     steps = {step: STORY.request(step, text) for step in TOUR_STEPS}
-    for step, asked in steps.items():
-        run = store.find(asked)
+    for step, request_wanted in steps.items():
+        run = store.find(request_wanted)
         assert run is not None and run.example, f"{step} is not stored: python -m analysis examples"
-    made = [request(verb, arguments) for verb, arguments in opened(text)]
-    assert steps["head"] in made and steps["sharpen"] in made
+    requests_opened = [request(verb, arguments) for verb, arguments in opened(text)]
+    assert steps["head"] in requests_opened and steps["sharpen"] in requests_opened
     assert store.find(steps["head"]).array("row").argmax() == STORY.key
 
 
@@ -76,7 +76,7 @@ LONG = "keep"  # reads the whole text ten times; its numbers are held against ot
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "verb", [pytest.param(one, marks=[pytest.mark.slow] * (one == LONG)) for one in ASKED["pages"]]
+    "verb", [pytest.param(page_verb, marks=[pytest.mark.slow] * (page_verb == LONG)) for page_verb in ASKED["pages"]]
 )
 def test_an_example_computed_again_is_the_same(verb, store, context):
     key = text_hash(sample_texts()["essay"][1])

@@ -39,8 +39,8 @@ print(json.dumps({
 @pytest.mark.slow
 def test_the_first_text_of_a_warm_worker_imports_and_compiles_nothing(tmp_path):
     done = subprocess.run([sys.executable, "-c", FIRST, str(tmp_path)], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["kept"] == [{}, True, False], "what warms a worker is not kept"
-    assert found["windows"][0] > 1 and found["windows"][1] == 1
-    assert found["imported"] == [] and found["compiled"] == []
-    assert not found["statistics"], "half a second of every start"
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["kept"] == [{}, True, False], "what warms a worker is not kept"
+    assert report["windows"][0] > 1 and report["windows"][1] == 1
+    assert report["imported"] == [] and report["compiled"] == []
+    assert not report["statistics"], "half a second of every start"

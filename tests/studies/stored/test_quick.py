@@ -46,22 +46,22 @@ def edit(place, change):
 
 def test_what_is_stored_comes_out_the_same_and_nothing_is_written(ask, home, place):
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
-    found = ask(quick=True)
+    answer = ask(quick=True)
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
-    assert found.numbers["verdict"] == SAME and found.numbers["cpu_seconds"] >= 0
-    rows = {row["number"]: row for row in found.tables["rows"].to_dict("records")}
+    assert answer.numbers["verdict"] == SAME and answer.numbers["cpu_seconds"] >= 0
+    rows = {row["number"]: row for row in answer.tables["rows"].to_dict("records")}
     assert set(rows) == {"check, first", "rows, 0, mean", "protocol, text"}
     mean = json.loads(place.read_text())["rows"][0]["mean"]
     assert rows["rows, 0, mean"]["stored"] == rows["rows, 0, mean"]["again"] == mean, "with the sizes that are stored"
-    assert "3 stored numbers" in found.numbers["sentence"] and "all came out the same" in found.numbers["sentence"]
+    assert "3 stored numbers" in answer.numbers["sentence"] and "all came out the same" in answer.numbers["sentence"]
 
 
 def test_a_number_that_is_another_is_named(ask, place):
     edit(place, lambda stored: stored["rows"][0].update(mean=stored["rows"][0]["mean"] * 1.01))
-    found = ask(quick=True).numbers
-    (row,) = (row for row in found["rows"] if row["verdict"] != SAME)
-    assert found["verdict"] == row["verdict"] == OTHER and row["apart"] == pytest.approx(0.01, rel=0.02)
-    assert "rows, 0, mean came out otherwise" in found["sentence"]
+    numbers = ask(quick=True).numbers
+    (row,) = (row for row in numbers["rows"] if row["verdict"] != SAME)
+    assert numbers["verdict"] == row["verdict"] == OTHER and row["apart"] == pytest.approx(0.01, rel=0.02)
+    assert "rows, 0, mean came out otherwise" in numbers["sentence"]
     edit(place, lambda stored: stored.update(rows=stored["rows"][1:]))
     assert GONE in [row["verdict"] for row in ask(quick=True).numbers["rows"]]
 
@@ -71,14 +71,14 @@ def test_other_texts_are_another_verdict(ask, home, tmp_path):
         (tmp_path / "corpus" / side).mkdir(parents=True)
         for path in (home / "corpus" / side).iterdir():
             (tmp_path / "corpus" / side / path.name).write_text(path.read_text()[::-1])
-    found = ask(quick=True, corpus=str(tmp_path / "corpus")).numbers
-    assert found["verdict"] == OTHER and "protocol, text" in found["sentence"]
+    numbers = ask(quick=True, corpus=str(tmp_path / "corpus")).numbers
+    assert numbers["verdict"] == OTHER and "protocol, text" in numbers["sentence"]
 
 
 def test_without_its_texts_the_sample_alone_is_computed_and_that_is_said(ask):
-    found = ask(quick=True, corpus="").numbers
-    assert [row["number"] for row in found["rows"]] == ["check, first"] and found["verdict"] == SAME
-    assert "name the folder with --corpus" in found["sentence"]
+    numbers = ask(quick=True, corpus="").numbers
+    assert [row["number"] for row in numbers["rows"]] == ["check, first"] and numbers["verdict"] == SAME
+    assert "name the folder with --corpus" in numbers["sentence"]
 
 
 def test_what_cannot_be_checked_is_said(ask, place, home):
@@ -94,13 +94,13 @@ def test_what_cannot_be_checked_is_said(ask, place, home):
 def test_rows_stand_beside_those_with_their_words_and_of_several_beside_the_likest():
     stored = {"rows": [{"arm": "a", "t": t, "x": 10 * t, "many": [t, 1.0]} for t in (0.3, 0.4)], "y": 2.0}
     again = {"rows": [{"arm": "a", "t": 0.4, "x": 4.1, "many": [0.4, 1.0]}, {"arm": "b", "x": 1.0}], "y": 2.0}
-    found = {name: compared(name, *values, 1e-3) for name, *values in leaves(again, stored)}
-    assert found["rows, a, x"] == {
+    by_number = {name: compared(name, *values, 1e-3) for name, *values in leaves(again, stored)}
+    assert by_number["rows, a, x"] == {
         **{"number": "rows, a, x", "count": 1, "stored": 4.0, "again": 4.1, "verdict": OTHER},
         "apart": pytest.approx(0.025),
     }
-    assert found["rows, a, many"]["count"] == 2 and found["rows, a, many"]["verdict"] == SAME
-    assert found["rows, b, x"]["verdict"] == GONE and found["y"]["apart"] == 0.0
+    assert by_number["rows, a, many"]["count"] == 2 and by_number["rows, a, many"]["verdict"] == SAME
+    assert by_number["rows, b, x"]["verdict"] == GONE and by_number["y"]["apart"] == 0.0
     assert compared("x", [1.0, 2.0], [1.0], 1e-3)["verdict"] == OTHER, "lists of other lengths"
     assert compared("x", 0.0, NEGLIGIBLE / 2, 1e-3)["verdict"] == SAME != compared("x", None, 1.0, 1e-3)["verdict"]
 
@@ -126,5 +126,5 @@ def test_the_document_names_the_command_that_checks_a_stored_study(path):
 
 @pytest.mark.parametrize("name", ["kernels", "equal-budget", "equal-bytes"])
 def test_the_bundled_studies_are_checked_without_their_texts(name):
-    found = NAMED[name](quick=True, context=Context(browser=False)).numbers
-    assert found["verdict"] == SAME and found["rows"]
+    numbers = NAMED[name](quick=True, context=Context(browser=False)).numbers
+    assert numbers["verdict"] == SAME and numbers["rows"]

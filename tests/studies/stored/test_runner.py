@@ -33,46 +33,52 @@ def test_a_study_is_stored_with_its_protocol_and_its_sample_comes_again(ask, hom
     assert list(stored.pop("check")) == ["first"] and stored == result.numbers
     assert list(result.tables["rows"].columns) == ["window", "mean"]
     assert stored["sentence"] == "The mean of 3 windows was taken." and stored["columns"] and stored["panels"] == []
-    told = stored["protocol"]
-    assert told["verb"] == "study tiny-means" and told["version"] == 1 and told["kernel"] == "none"
-    assert told["sizes"] == {"length": 32, "windows": 3, "times": 0.5, "rows": None}
-    assert told["asked"] == {"windows": 3, "times": 0.5} and told["folder"] == "corpus" and told["seconds"] >= 0
-    asked = f"--model {told['model']} --windows-count 3 --times 0.5 --seed 0"
-    assert told["command"] == f"python -m analysis study tiny-means --corpus DIR {asked}"
-    assert {"date", "device", "versions", "revision", "text", "tokens"} <= set(told)
+    protocol = stored["protocol"]
+    assert protocol["verb"] == "study tiny-means" and protocol["version"] == 1 and protocol["kernel"] == "none"
+    assert protocol["sizes"] == {"length": 32, "windows": 3, "times": 0.5, "rows": None}
+    assert (
+        protocol["asked"] == {"windows": 3, "times": 0.5}
+        and protocol["folder"] == "corpus"
+        and protocol["seconds"] >= 0
+    )
+    options = f"--model {protocol['model']} --windows-count 3 --times 0.5 --seed 0"
+    assert protocol["command"] == f"python -m analysis study tiny-means --corpus DIR {options}"
+    assert {"date", "device", "versions", "revision", "text", "tokens"} <= set(protocol)
 
 
 def test_a_stopped_study_goes_on_ends_the_same_and_counts_its_time(ask, tmp_path):
-    whole = ask(work=str(tmp_path / "a"), output=str(tmp_path / "a.json")).numbers
+    straight = ask(work=str(tmp_path / "a"), output=str(tmp_path / "a.json")).numbers
 
     def stop(fraction, stage):
         if stage == "window 2":
             raise Cancelled("enough")
 
-    given = {"work": str(tmp_path / "b"), "output": str(tmp_path / "b.json")}
+    places = {"work": str(tmp_path / "b"), "output": str(tmp_path / "b.json")}
     with pytest.raises(Cancelled):
-        ask(stop, **given)
+        ask(stop, **places)
     (seconds,) = (tmp_path / "b").glob("tiny-means-*-seconds.json")
     assert len(list((tmp_path / "b").glob("mean-*.json"))) == 2 and not (tmp_path / "b.json").exists()
     seconds.write_text('{"seconds": 1000.0}')
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "b").glob("mean-*.json")}
-    again = ask(**given).numbers
-    assert again["rows"] == whole["rows"] and again["protocol"]["seconds"] >= 1000
-    assert all(path.stat().st_mtime_ns == written for path, written in kept.items()), "what was done is not done again"
+    written_at = {path: path.stat().st_mtime_ns for path in (tmp_path / "b").glob("mean-*.json")}
+    again = ask(**places).numbers
+    assert again["rows"] == straight["rows"] and again["protocol"]["seconds"] >= 1000
+    assert all(path.stat().st_mtime_ns == written for path, written in written_at.items()), (
+        "what was done is not done again"
+    )
     assert not list(tmp_path.rglob("*.part"))
 
 
 def test_a_study_that_collects_portions_says_the_time_of_all_of_them(ask, tmp_path):
-    given = {"work": str(tmp_path / "work"), "output": str(tmp_path / "means.json")}
-    ask(rows=[0, 1], **given)
+    places = {"work": str(tmp_path / "work"), "output": str(tmp_path / "means.json")}
+    ask(rows=[0, 1], **places)
     (seconds,) = (tmp_path / "work").glob("tiny-means-*-seconds.json")
     seconds.write_text('{"seconds": 1000.0}')
-    assert ask(rows=[0, 1, 2], **given).numbers["protocol"]["seconds"] >= 1000
-    assert ask(times=3.0, **given).numbers["protocol"]["seconds"] < 1000, "it shares no part with them"
+    assert ask(rows=[0, 1, 2], **places).numbers["protocol"]["seconds"] >= 1000
+    assert ask(times=3.0, **places).numbers["protocol"]["seconds"] < 1000, "it shares no part with them"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"corpus": ""}, "needs a corpus"),
         ({"seed": -1}, "The seed is -1"),
@@ -82,9 +88,9 @@ def test_a_study_that_collects_portions_says_the_time_of_all_of_them(ask, tmp_pa
         ({"output": "/proc/none/s.json"}, "cannot be a folder"),
     ],
 )
-def test_what_cannot_be_studied_is_refused(given, said, ask):
-    with pytest.raises(BadSetting, match=said):
-        ask(**given)
+def test_what_cannot_be_studied_is_refused(arguments, message, ask):
+    with pytest.raises(BadSetting, match=message):
+        ask(**arguments)
 
 
 @pytest.mark.parametrize("name", ["tiny-means", *NAMED])
@@ -95,9 +101,9 @@ def test_a_study_is_a_function_of_its_own_sizes(name):
     assert options.pop("context").kind is inspect.Parameter.KEYWORD_ONLY
     assert {"model", "seed", "output", "work"} <= set(options) and "self" not in options
     hints = typing.get_type_hints(study)
-    defaults = {one.name: one.default for one in dataclasses.fields(study.sizes)}
+    defaults = {size_field.name: size_field.default for size_field in dataclasses.fields(study.sizes)}
     assert set(hints) == set(options) and all(setting.declared.help for setting in fields_of(study.sizes))
     assert {key: options[key].default for key in defaults} == defaults
     json.dumps(defaults)
-    given = {key: value for key, value in defaults.items() if value is not None}
-    assert check_arguments(name, study, given) == given, "defaults are of the types that are asked for"
+    arguments = {key: value for key, value in defaults.items() if value is not None}
+    assert check_arguments(name, study, arguments) == arguments, "defaults are of the types that are asked for"

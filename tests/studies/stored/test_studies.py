@@ -45,9 +45,9 @@ def test_tables_have_the_columns_that_pages_read_and_numbers_are_json(verb, run)
     result = run(verb, **({"min_distance": 32} if verb != "groups" else {}))
     assert {name: list(table.columns) for name, table in result.tables.items()} == COLUMNS[verb]
     assert not any(table.index.hasnans for table in result.tables.values())
-    told = json.loads(json.dumps(result.numbers, allow_nan=False))["protocol"]
-    assert set(PROTOCOL) <= set(told) and told["verb"] == verb and told["model"] == "demo"
-    assert told["tokens"] == len(result.tables["tokens"]) and re.fullmatch("[0-9a-f]{12}", told["text"])
+    protocol = json.loads(json.dumps(result.numbers, allow_nan=False))["protocol"]
+    assert set(PROTOCOL) <= set(protocol) and protocol["verb"] == verb and protocol["model"] == "demo"
+    assert protocol["tokens"] == len(result.tables["tokens"]) and re.fullmatch("[0-9a-f]{12}", protocol["text"])
     tokens = result.tables["tokens"]
     spans = dict.fromkeys(zip(tokens["start"], tokens["end"], strict=True))
     assert "".join(SHORT[a:b] for a, b in spans) == SHORT and tokens["position"].tolist() == list(range(len(tokens)))
@@ -68,35 +68,35 @@ def test_every_verb_can_be_asked_for_and_methods_describe_themselves():
 
 def test_groups_shares_and_arrays_agree(run, bundled):
     result, layers = run("groups"), bundled.model().num_layers
-    held, count = result.tables["groups"], len(result.tables["tokens"])
-    assert np.allclose(held.groupby("layer")[["share", "share_random", "share_shuffled"]].sum(), 1)
-    assert held.groupby("layer")["tokens"].sum().tolist() == [count] * layers
-    assert len(held) == layers * result.numbers["K"]
+    groups, count = result.tables["groups"], len(result.tables["tokens"])
+    assert np.allclose(groups.groupby("layer")[["share", "share_random", "share_shuffled"]].sum(), 1)
+    assert groups.groupby("layer")["tokens"].sum().tolist() == [count] * layers
+    assert len(groups) == layers * result.numbers["K"]
     group = result.arrays["group"]
     assert group.dtype == np.int16 and group.shape == (layers, count)
     assert result.arrays["pca"].shape == (layers, count, 2) and result.arrays["pca_variance"].shape == (layers, 2)
     sure = result.arrays["confidence"]
     assert sure.shape == (layers, count) and (sure >= 1 / result.numbers["K"]).all() and (sure <= 1).all()
-    for row in held.itertuples():
+    for row in groups.itertuples():
         assert row.tokens == (group[row.layer] == row.group).sum()
         if row.tokens == 0:
             assert row.label == "empty" and np.isnan(row.purity)
         else:
-            mine = sure[row.layer][group[row.layer] == row.group]
-            assert 0 < row.purity <= 1 and row.confidence == pytest.approx(mine.mean())
+            confidences = sure[row.layer][group[row.layer] == row.group]
+            assert 0 < row.purity <= 1 and row.confidence == pytest.approx(confidences.mean())
     for row in result.tables["layers"].itertuples():
-        assert row.dominance == pytest.approx(held[held["layer"] == row.layer]["share"].max())
+        assert row.dominance == pytest.approx(groups[groups["layer"] == row.layer]["share"].max())
     assert (result.tables["words"]["count"] >= 2).all() and (result.tables["words"]["lift"] > 1).all()
 
 
 def test_pairs_are_sorted_far_and_inside_one_group(run):
-    result, held = run("pairs", min_distance=32), run("groups")
+    result, groups = run("pairs", min_distance=32), run("groups")
     pairs, tokens = result.tables["pairs"], result.tables["tokens"]
     assert len(pairs) and pairs["attention"].is_monotonic_decreasing and (pairs["distance"] >= 32).all()
     assert (pairs["distance"] == pairs["query_position"] - pairs["key_position"]).all()
     assert tokens["content"].to_numpy()[pairs[["query_position", "key_position"]].to_numpy()].all()
     assert (pairs["query"].to_numpy() == tokens["word"].to_numpy()[pairs["query_position"]]).all()
-    group = held.arrays["group"]
+    group = groups.arrays["group"]
     if result.numbers["router"]["top"] == 1:
         for side in ("query_position", "key_position"):
             assert (group[pairs["layer"], pairs[side]] == pairs["group"]).all()
@@ -120,9 +120,11 @@ def test_filters_are_honoured(run):
 
 
 def test_a_chosen_head_decides_every_arm(run):
-    all_heads, one = (run("pairs", min_distance=32, **more).tables["controls"] for more in ({}, {"head": 3}))
+    all_heads, third_head = (
+        run("pairs", min_distance=32, **options).tables["controls"] for options in ({}, {"head": 3})
+    )
     for arm in ARMS:
-        a, b = (t[t["arm"] == arm]["mass_share"].to_numpy() for t in (all_heads, one))
+        a, b = (t[t["arm"] == arm]["mass_share"].to_numpy() for t in (all_heads, third_head))
         assert not np.allclose(a, b), arm
 
 
@@ -155,9 +157,9 @@ def test_the_first_look_says_what_its_numbers_say(run):
 
 @pytest.mark.parametrize("verb", ["groups", "pairs"])
 def test_a_seed_decides_everything(verb, run, bundled):
-    more = {"min_distance": 32} if verb == "pairs" else {}
-    first = run(verb, seed=0, **more)
-    again = STUDIES[verb](text=bundled.add_text("again", SHORT), seed=0, **more, context=bundled)
+    options = {"min_distance": 32} if verb == "pairs" else {}
+    first = run(verb, seed=0, **options)
+    again = STUDIES[verb](text=bundled.add_text("again", SHORT), seed=0, **options, context=bundled)
     for name, table in first.tables.items():
         pd.testing.assert_frame_equal(table, again.tables[name])
     assert all(np.array_equal(value, again.arrays[name]) for name, value in first.arrays.items())
@@ -173,12 +175,12 @@ def test_texts_shorter_than_the_distance_give_empty_tables_and_say_so(text, run)
     assert pairs.numbers["far_pairs"] == 0 and pairs.tables["controls"]["lift"].isna().all()
     assert any("a far pair needs at least 130" in note for note in pairs.numbers["notes"])
     assert pairs.numbers["sentence"].startswith("No two tokens at least 128 apart")
-    first, held = run("start", text), run("groups", text)
+    first, groups = run("start", text), run("groups", text)
     assert len(first.numbers["sentences"]) == 3 and "nan" not in " ".join(first.numbers["sentences"])
-    layers = len(held.tables["layers"])
-    assert held.tables["groups"]["tokens"].sum() == layers * len(held.tables["tokens"])
-    assert "nan" not in held.numbers["sentence"]
-    json.dumps([r.numbers for r in (pairs, first, held)], allow_nan=False)
+    layers = len(groups.tables["layers"])
+    assert groups.tables["groups"]["tokens"].sum() == layers * len(groups.tables["tokens"])
+    assert "nan" not in groups.numbers["sentence"]
+    json.dumps([r.numbers for r in (pairs, first, groups)], allow_nan=False)
 
 
 def test_one_token_is_refused(run):

@@ -24,24 +24,24 @@ TRAINED = (
 )
 
 
-def cut(texts: list[str], length: int, windows: int, **more) -> tuple[np.ndarray, np.ndarray]:
+def cut(texts: list[str], length: int, windows: int, **options) -> tuple[np.ndarray, np.ndarray]:
     """Windows of texts of which every character is a token."""
 
     def tokenizer(text, **_):
         return {"input_ids": [ord(letter) for letter in text]}
 
     tokenizer.eos_token_id = None
-    return held_out_windows(SimpleNamespace(tokenizer=tokenizer), texts, length, windows, **more)
+    return held_out_windows(SimpleNamespace(tokenizer=tokenizer), texts, length, windows, **options)
 
 
 def test_a_window_lies_in_one_document_and_every_document_takes_part():
     windows, documents = cut(["a" * 95, "b" * 25, "c" * 40], 10, 8)
     assert all(len(set(row)) == 1 for row in windows.tolist()) and documents.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
     assert [chr(row[0]) for row in windows] == list("aaabbccc")
-    few, which = cut(["a" * 95, "b" * 25, "c" * 40], 10, 2)
-    assert which.tolist() == [0, 2] and len(few) == 2, "evenly chosen"
-    most, which = cut(["a" * 95, "b" * 25, "c" * 40], 10, 100)
-    assert np.bincount(which).tolist() == [9, 2, 4]
+    few, chosen = cut(["a" * 95, "b" * 25, "c" * 40], 10, 2)
+    assert chosen.tolist() == [0, 2] and len(few) == 2, "evenly chosen"
+    many, chosen = cut(["a" * 95, "b" * 25, "c" * 40], 10, 100)
+    assert np.bincount(chosen).tolist() == [9, 2, 4]
 
 
 def test_short_documents_are_joined_into_one_unit():

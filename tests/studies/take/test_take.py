@@ -41,12 +41,12 @@ CUT, NEW = 40, 8
 
 
 @pytest.fixture(scope="module")
-def taken(home):
+def zips(home):
     """`context`, the ids of two stored runs, and `take_of(name, **more)` -> Result."""
     store = RunStore(home / "state", home / "examples")
     context = Context(store=store, state=home / "state", browser=False)
     model, text = str(home / "tiny"), store.put_text(TEXT, "a text")
-    asked = {
+    requests = {
         "evaluate": {"model": model, "text": text, "methods": [{"name": "dense"}, SETTINGS["focus"], SETTINGS["csa"]]},
         "continuation": {
             "model": model,
@@ -57,28 +57,33 @@ def taken(home):
         },
     }
     runs = {}
-    for verb, request in asked.items():
+    for verb, request in requests.items():
         result = STUDIES[verb](**request, context=context)
         runs[verb] = store.put(Undeclared(verb, request), result, result.numbers["protocol"], 1.0).id
 
-    def take_of(name, **more):
+    def take_of(name, **options):
         run = runs["continuation" if name == "snapkv" else "evaluate"]
-        return take(Take(run=run, method={"name": name}, **more), context=context)
+        return take(Take(run=run, method={"name": name}, **options), context=context)
 
     yield context, runs, take_of
 
 
 @pytest.fixture(scope="module")
-def job(taken, home, tmp_path_factory):
+def job(zips, home, tmp_path_factory):
     """A file of jobs for `tests/take/outside.py`, and the ids of the prompt with what follows it."""
-    folder, (context, _, take_of) = tmp_path_factory.mktemp("zips"), taken
+    folder, (context, _, take_of) = tmp_path_factory.mktemp("zips"), zips
     ids = context.model(str(home / "tiny")).tokenizer(TEXT)["input_ids"][: CUT + 12]
     jobs = []
     for name in SETTINGS:
         take_of(name, output=str(folder / f"{name}.zip"))
         zipfile.ZipFile(folder / f"{name}.zip").extractall(folder / name)
-        one = {"model": str(home / "tiny"), "folder": str(folder / name), "ids": [ids], "mask": [[1] * len(ids)]}
-        jobs.append(one | {"cut": CUT, "new": NEW, "out": str(folder / f"{name}.safetensors")})
+        shared_fields = {
+            "model": str(home / "tiny"),
+            "folder": str(folder / name),
+            "ids": [ids],
+            "mask": [[1] * len(ids)],
+        }
+        jobs.append(shared_fields | {"cut": CUT, "new": NEW, "out": str(folder / f"{name}.safetensors")})
     (folder / "jobs.json").write_text(json.dumps(jobs))
     return folder / "jobs.json", torch.tensor([ids])
 
@@ -86,25 +91,27 @@ def job(taken, home, tmp_path_factory):
 def outside(python: str | Path, jobs: Path) -> None:
     """Runs the jobs in a process that has neither this folder nor its environment variables."""
     script = Path(rooms.__file__).with_name("outside.py")
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
-    done = subprocess.run([python, "-I", script, jobs], cwd=jobs.parent, env=kept, capture_output=True, text=True)
+    environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
+    done = subprocess.run(
+        [python, "-I", script, jobs], cwd=jobs.parent, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
 def check(context, home, jobs, ids) -> None:
     """Every answer from outside is that of the program's own method."""
     model = context.model(str(home / "tiny"))
-    asked = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+    generation = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     for name, spec in SETTINGS.items():
         with torch.no_grad(), apply(model, candidates(context, model, [spec], FAMILIES)[0].method):
-            whole = model.lm(ids).logits
+            outputs = model.lm(ids).logits
             begun = model.lm(ids[:, :CUT], use_cache=True)
             after = model.lm(ids[:, CUT:], **as_past(model.lm, past_of(begun))).logits
-            written = model.lm.generate(ids[:, :CUT], **asked)
-        found = load_file(jobs.with_name(f"{name}.safetensors"))
-        torch.testing.assert_close(found["whole"], whole, atol=1e-4, rtol=0)
-        torch.testing.assert_close(found["after"], after, atol=1e-4, rtol=0)
-        assert found["written"].tolist() == written.tolist(), name
+            written = model.lm.generate(ids[:, :CUT], **generation)
+        loaded = load_file(jobs.with_name(f"{name}.safetensors"))
+        torch.testing.assert_close(loaded["whole"], outputs, atol=1e-4, rtol=0)
+        torch.testing.assert_close(loaded["after"], after, atol=1e-4, rtol=0)
+        assert loaded["written"].tolist() == written.tolist(), name
 
 
 def needed(name: str) -> set[str]:
@@ -120,7 +127,7 @@ def needed(name: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_the_zips_run_in_an_environment_that_has_only_what_their_readme_asks_for(taken, job, home, tmp_path):
+def test_the_zips_run_in_an_environment_that_has_only_what_their_readme_asks_for(zips, job, home, tmp_path):
     jobs, ids = job
     venv.create(tmp_path / "fresh")
     site = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path / "fresh")}))
@@ -130,40 +137,40 @@ def test_the_zips_run_in_an_environment_that_has_only_what_their_readme_asks_for
             (site / top).exists() or (site / top).symlink_to(package.locate_file(top))
     assert not (site / "numba").exists() and not (site / "streamlit").exists()
     outside(tmp_path / "fresh" / "bin" / "python", jobs)
-    check(taken[0], home, jobs, ids)
+    check(zips[0], home, jobs, ids)
 
 
 @pytest.mark.slow
-def test_the_zip_says_what_it_is_how_good_and_how_measured(taken, home):
-    context, runs, _ = taken
+def test_the_zip_says_what_it_is_how_good_and_how_measured(zips, home):
+    context, runs, _ = zips
     page, loaded = copy.copy(context), context.model(str(home / "tiny"))
     page.browser, page.model = True, lambda name: loaded  # a page keeps the zip with the run
-    made = take(Take(run=runs["evaluate"], method={"name": "csa"}), context=page)
-    with zipfile.ZipFile(io.BytesIO(made.arrays["zip"].tobytes())) as file:
+    answer = take(Take(run=runs["evaluate"], method={"name": "csa"}), context=page)
+    with zipfile.ZipFile(io.BytesIO(answer.arrays["zip"].tobytes())) as file:
         assert file.namelist() == ["policy.json", "focuscope_attention.py", "README.md"]  # budgets have no tensors
-        policy, told = json.loads(file.read("policy.json")), file.read("README.md").decode()
+        policy, readme = json.loads(file.read("policy.json")), file.read("README.md").decode()
     numbers = context.store.open(runs["evaluate"]).numbers
     row, window = numbers["rows"][2], numbers["window"]
-    assert f"Measured: perplexity {row['perplexity']:.2f}, {row['difference']:+.1%} against dense attention" in told
-    assert f"windows of {window} tokens" in told and "dtype float32" in told and "; torch " in told
-    assert "python -m analysis evaluate TEXT" in told and len(told.strip().splitlines()) <= 12
+    assert f"Measured: perplexity {row['perplexity']:.2f}, {row['difference']:+.1%} against dense attention" in readme
+    assert f"windows of {window} tokens" in readme and "dtype float32" in readme and "; torch " in readme
+    assert "python -m analysis evaluate TEXT" in readme and len(readme.strip().splitlines()) <= 12
     jsonschema.validate(policy, schema())
     with pytest.raises(jsonschema.ValidationError, match="'reading' was unexpected"):
         jsonschema.validate(policy | {"settings": {"reading": "soft"}}, schema())
-    context.state, kept = home / "elsewhere", context.state
+    context.state, own_state = home / "elsewhere", context.state
     again = STUDIES["import-policy"](model=str(home / "tiny"), name="back", policy=policy, context=context)
-    context.state = kept
+    context.state = own_state
     assert [*sum(again.numbers["budgets"], []), again.numbers["cap"]] == policy["policy"]
-    for wrong, said in (
+    for wrong, message in (
         ({"format": 2}, "has format 2, and format 1"),
         ({"method": "focus"}, "setting of focus"),
     ):
-        with pytest.raises(BadSetting, match=said):
+        with pytest.raises(BadSetting, match=message):
             STUDIES["import-policy"](model=str(home / "tiny"), name="back", policy=policy | wrong, context=context)
 
 
-def test_what_is_refused(taken, tmp_path):
-    context, runs, take_of = taken
+def test_what_is_refused(zips, tmp_path):
+    context, runs, take_of = zips
     with pytest.raises(BadSetting, match="-o FILE.zip"):
         take_of("focus")
     (tmp_path / "there.zip").write_bytes(b"")

@@ -70,9 +70,9 @@ print(written.shape[1], *held)
 """
 
 
-def lines(stack: str, method: str, **more) -> str:
+def lines(stack: str, method: str, **options) -> str:
     """What a stack is told; empty where it cannot run the method."""
-    return next(row.lines for row in use_in(UseIn(method=method, **more)).rows if row.stack == stack)
+    return next(row.lines for row in use_in(UseIn(method=method, **options)).rows if row.stack == stack)
 
 
 def shaped(config: dict, folder: Path) -> Path:
@@ -115,21 +115,21 @@ def ran(tmp_path_factory) -> dict[tuple[str, str], tuple[Stack, int, list[int]]]
         (folder / "script.py").write_text(row.lines + RUN)
         rows.append(row)
         folders.append(str(folder))
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
+    environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
     command = [sys.executable, "-c", ALL, *folders]
-    done = subprocess.run(command, cwd=folders[0], env=kept, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folders[0], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     numbers = [list(map(int, line.split())) for line in done.stdout.splitlines()]
-    return {case: (row, written, held) for case, row, (written, *held) in zip(cases, rows, numbers, strict=True)}
+    return {case: (row, written, lengths) for case, row, (written, *lengths) in zip(cases, rows, numbers, strict=True)}
 
 
 # What does not shrink also runs outside in tests/take, beside everything else that leaves.
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["snapkv", "streaming_llm", "kv_int4"])
 def test_the_transformers_lines_run_in_a_fresh_process_and_drop_what_they_say(method, ran):
-    row, written, held = ran[method, "llama"]
+    row, written, lengths = ran[method, "llama"]
     shrinks = METHODS[method].saves == "memory"
-    assert written == PROMPT + 4 and held == [PROMPT // 4 if method == "snapkv" else PROMPT] * 2
+    assert written == PROMPT + 4 and lengths == [PROMPT // 4 if method == "snapkv" else PROMPT] * 2
     assert ("really shrinks" in row.says) == shrinks, "said before anybody takes it"
 
 
@@ -138,9 +138,9 @@ def test_the_transformers_lines_run_in_a_fresh_process_and_drop_what_they_say(me
 def test_they_run_in_every_kind_of_model_that_the_page_offers(kind, ran):
     """Layers with a window hold it without the token that comes next, and are not shortened; layers with a state hold
     no keys."""
-    _, written, held = ran["snapkv", kind]
+    _, written, lengths = ran["snapkv", kind]
     windows = OTHERS[kind][1]
-    assert written == PROMPT + 4 and held == [PROMPT // 4 if window is None else window - 1 for window in windows]
+    assert written == PROMPT + 4 and lengths == [PROMPT // 4 if window is None else window - 1 for window in windows]
 
 
 def test_the_lines_of_serving_stacks_hold_what_they_document():
@@ -148,9 +148,9 @@ def test_the_lines_of_serving_stacks_hold_what_they_document():
     for method in METHODS:
         for gpu in ("H100-SXM", "B200-SXM"):
             for keep, length in ((0.1, 32768), (0.01, 256), (0.75, 1 << 20)):
-                asked = {"gpu": gpu, "keep": keep, "length": length}
+                settings = {"gpu": gpu, "keep": keep, "length": length}
                 for stack, read in READ.items():
-                    if code := lines(stack, method, **asked):
+                    if code := lines(stack, method, **settings):
                         jsonschema.validate(read(code), SCHEMAS[stack]["schema"])
                         checked.append((stack, method))
     can = {(stack, method) for stack in READ for method in STACKS[stack]["can"]}
@@ -173,10 +173,10 @@ def of_openvino(code: str) -> dict:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "openvino_genai", module)
         exec(code, {})
-    made = vars(schedulers[0])
-    eviction = made.get("cache_eviction_config")
+    scheduler = vars(schedulers[0])
+    eviction = scheduler.get("cache_eviction_config")
     assert not eviction or eviction["max_cache_size"] > eviction["start_size"] + eviction["recent_size"]
-    return made
+    return scheduler
 
 
 READ = {
@@ -211,9 +211,11 @@ def test_code_that_drops_keys_leaves_for_no_cache_that_it_does_not_know(method, 
         request = Take(run=method, config=json.dumps(config), output=str(tmp_path / "it.zip"))
         with pytest.raises(BadSetting, match=why):
             take(request, context=Context(browser=False))
-        row, *others = use_in(UseIn(method=method, config=json.dumps(config))).rows
+        row, *further_rows = use_in(UseIn(method=method, config=json.dumps(config))).rows
         assert why in row.says and not row.lines and row.settings is None, "said before a zip is asked for"
-        assert [other.lines for other in others] == [other.lines for other in use_in(UseIn(method=method)).rows[1:]]
+        assert [row_of_stack.lines for row_of_stack in further_rows] == [
+            row_of_stack.lines for row_of_stack in use_in(UseIn(method=method)).rows[1:]
+        ]
         assert lines("transformers", "streaming_llm", config=json.dumps(config))
         masks = Take(run="streaming_llm", config=json.dumps(config), output=str(tmp_path / f"{why}.zip"))
         assert take(masks, context=Context(browser=False)).bytes > 1000

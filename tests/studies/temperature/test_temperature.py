@@ -66,9 +66,9 @@ def test_a_temperature_of_every_head(ask, tables, context):
     np.testing.assert_allclose(squared, wanted / wanted.sum(), atol=1e-5)
     assert np.diff([read["entropy"] for read in answer.numbers["reads"]]).min() > 0
     assert len(answer.numbers["sentences"]) == 3
-    kept = context.kept["sharpness"][1]
+    sharpness = context.kept["sharpness"][1]
     again = ask(Temperature, t=[0.5, 3.0], layer=0)
-    assert context.kept["sharpness"][1] is kept, "only the new value was computed"
+    assert context.kept["sharpness"][1] is sharpness, "only the new value was computed"
     assert len(again.tables["heads"]) == 3 * 12
     json.dumps(answer.numbers)
 
@@ -125,8 +125,8 @@ def test_perplexity_against_temperature(ask, context, monkeypatch):
     assert {"dense", "temperature 0.5", "layers at 1, 0.5, 1"} <= set(stages)
     curve, dense = answer.tables["curve"], answer.numbers["perplexity_dense"]
     assert curve["t"].tolist() == [0.5, 1.0, 1.5]
-    same = curve[curve["t"] == 1.0].iloc[0]
-    assert same["perplexity"] == pytest.approx(dense) and same["difference"] == 0.0
+    unchanged = curve[curve["t"] == 1.0].iloc[0]
+    assert unchanged["perplexity"] == pytest.approx(dense) and unchanged["difference"] == 0.0
     assert (curve["difference"] - (curve["perplexity"] / dense - 1)).abs().max() < 1e-9
     alone = answer.tables["layers"]
     assert alone[["layer", "t"]].values.tolist() == [[0, 0.5], [1, 0.5], [2, 0.5]]
@@ -145,8 +145,8 @@ def test_perplexity_against_temperature(ask, context, monkeypatch):
 @pytest.mark.slow
 def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
     path = tmp_path / "temperature.json"
-    asked = {"model": str(home / "tiny"), "length": 32, "windows": 2, "output": str(path), "context": context}
-    answer = temperatures(rows="story,program", **asked)
+    request_fields = {"model": str(home / "tiny"), "length": 32, "windows": 2, "output": str(path), "context": context}
+    answer = temperatures(rows="story,program", **request_fields)
     stored = json.loads(path.read_text())
     assert stored["sentence"] == answer.numbers["sentence"]
     assert {row["domain"] for row in stored["rows"]} == {"story", "program"}
@@ -161,10 +161,10 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
     corpus.mkdir()
     for n in range(3):
         (corpus / f"{n}.txt").write_text(f"{n} {TEXT}")
-    again = temperatures(corpus=str(corpus), **asked)
+    again = temperatures(corpus=str(corpus), **request_fields)
     assert {row["domain"] for row in again.numbers["rows"]} == {"corpus"}
     with pytest.raises(BadSetting, match="no domain"):
-        temperatures(rows="nothing", **asked)
+        temperatures(rows="nothing", **request_fields)
 
 
 def layers_of(values: dict[int, float], p: float) -> list[dict]:
@@ -177,7 +177,7 @@ def test_the_best_of_many_layers_differs_only_after_holm():
     stored = json.loads((ROOT / "models_cache/demo/studies/temperature.json").read_text())
     (note,) = [note for note in stored["notes"] if "Holm" in note]
     assert "layer 5 at 1.25 is lowest (-0.34%)" in note and "not significantly different" in note
-    rest = layers_of(dict.fromkeys(range(1, 18), 0.01), 0.5)
-    close = _best_layer(layers_of({0: -0.001}, 0.006) + rest)[0]
+    further_layers = layers_of(dict.fromkeys(range(1, 18), 0.01), 0.5)
+    close = _best_layer(layers_of({0: -0.001}, 0.006) + further_layers)[0]
     assert "not significantly different" in close and "(p = 0.054)" in close
-    assert "and significantly below" in _best_layer(layers_of({0: -0.001}, 0.001) + rest)[0]
+    assert "and significantly below" in _best_layer(layers_of({0: -0.001}, 0.001) + further_layers)[0]

@@ -16,9 +16,9 @@ def test_a_file_of_web_text_is_a_domain_of_its_own(tmp_path):
     pages = [f"Page {n}\ngoes on." for n in range(21)]
     (tmp_path / "web.txt").write_text("\n\n".join([*pages[:20], pages[0], "\n  \n" + pages[20]]))
     context = Context(browser=False)
-    found = domains(str(tmp_path), None, context)
-    assert list(found) == ["novels", "web"] and list(domains(str(tmp_path), "web", context)) == ["web"]
-    train, held_out = found["web"]
+    by_name = domains(str(tmp_path), None, context)
+    assert list(by_name) == ["novels", "web"] and list(domains(str(tmp_path), "web", context)) == ["web"]
+    train, held_out = by_name["web"]
     assert held_out == ["Page 9 goes on.", "Page 19 goes on."] and train[0] == "Page 0 goes on." and len(train) == 19
     with pytest.raises(BadSetting, match="no domain 'python': the domains are novels, web"):
         domains(str(tmp_path), "python", context)

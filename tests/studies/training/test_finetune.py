@@ -125,9 +125,9 @@ def test_a_training_shows_its_curve_while_it_runs(home, tmp_path):
     sizes = {"model": str(home / "tiny"), "corpus": str(home / "corpus"), "groups": 2, "tokens_per_step": 64}
     result = STUDIES["train-router"](**sizes, steps=3, output=str(tmp_path), context=context)
     assert [so_far["step"] for so_far in curves] == [[], [0], [0, 1]]
-    shown = curves[-1]["looks"]
-    first = result.tables["shares"].head(len(shown["step"]))
-    assert shown["step"] and shown == {name: first[name].tolist() for name in ("step", "layer", "share")}
+    latest = curves[-1]["looks"]
+    first = result.tables["shares"].head(len(latest["step"]))
+    assert latest["step"] and latest == {name: first[name].tolist() for name in ("step", "layer", "share")}
     assert curves[-1]["loss"] == result.tables["log"]["loss"].tolist()[:2]
     rows = [{"step": step, "loss": 1.0} | ({"hard": 2.0} if step % 100 == 99 else {}) for step in range(5000)]
     thin = curve(rows)

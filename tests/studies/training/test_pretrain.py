@@ -56,9 +56,9 @@ def data(corpus, tmp_path_factory):
 def training(data, tmp_path):
     """`training(name, recipe, **more)` trains in a work folder of this name."""
 
-    def training(name, recipe=TINY, **more):
+    def training(name, recipe=TINY, **options):
         (tmp_path / name).mkdir(exist_ok=True)
-        return train(recipe, *data[1:], tmp_path / name, **{"evaluate_every": 8} | more)
+        return train(recipe, *data[1:], tmp_path / name, **{"evaluate_every": 8} | options)
 
     return training
 
@@ -90,7 +90,7 @@ def test_shards_hold_the_documents_and_their_sizes(corpus, data):
 
 
 @pytest.fixture
-def others(tmp_path):
+def corpus_of_two(tmp_path):
     """A corpus of two folders of somebody's own, the second with three times the text."""
     for name, times in (("code", 1), ("web", 3)):
         for split in mixture.SPLITS:
@@ -99,20 +99,20 @@ def others(tmp_path):
     return tmp_path / "own"
 
 
-def test_other_folders_are_domains_and_another_tokenizer_is_taken_as_it_is(others, tmp_path):
+def test_other_folders_are_domains_and_another_tokenizer_is_taken_as_it_is(corpus_of_two, tmp_path):
     """That of Llama divides documents by `</s>`, which is not its token 0."""
-    one = mixture.train_tokenizer(others, mixture.of_corpus(others), 300, 5000)
-    made = json.loads(one.to_str())
+    tokenizer = mixture.train_tokenizer(corpus_of_two, mixture.of_corpus(corpus_of_two), 300, 5000)
+    vocabulary = json.loads(tokenizer.to_str())
     written = (
-        json.dumps(made)
+        json.dumps(vocabulary)
         .replace(mixture.END_OF_TEXT, "</s>")
         .replace('"</s>": 0', '"</s>": 65')
-        .replace(f'"{one.id_to_token(65)}": 65', f'"{one.id_to_token(65)}": 0')
+        .replace(f'"{tokenizer.id_to_token(65)}": 65', f'"{tokenizer.id_to_token(65)}": 0')
     )
     written = json.loads(written)
     written["added_tokens"][0]["id"] = 65
     (tmp_path / "theirs.json").write_text(json.dumps(written))
-    about = mixture.build(others, tmp_path / "t", tokenizer=tmp_path / "theirs.json")
+    about = mixture.build(corpus_of_two, tmp_path / "t", tokenizer=tmp_path / "theirs.json")
     assert about["end"] == 65 and about["given"] and list(about["domains"]) == ["code", "web"]
     shares = {name: part["share"] for name, part in about["domains"].items()}
     assert shares["web"] == pytest.approx(30 / 41) and sum(shares.values()) == pytest.approx(1)
@@ -120,13 +120,13 @@ def test_other_folders_are_domains_and_another_tokenizer_is_taken_as_it_is(other
     assert all(ids[0] == 65 and (ids == 65).sum() == 1 for ids in tokens.values())
     config = build_model(TINY, about["vocabulary"], about["end"]).config
     assert config.eos_token_id == config.bos_token_id == 65
-    even = mixture.build(others, tmp_path / "e", 300, 5000, shares=[1.0, 1.0])
+    even = mixture.build(corpus_of_two, tmp_path / "e", 300, 5000, shares=[1.0, 1.0])
     assert [part["share"] for part in even["domains"].values()] == [0.5, 0.5] and not even["given"]
     with pytest.raises(BadSetting, match="code, web"):
-        mixture.build(others, tmp_path / "u", 300, shares=[1.0])
+        mixture.build(corpus_of_two, tmp_path / "u", 300, shares=[1.0])
     (tmp_path / "no.json").write_text("{}")
     with pytest.raises(BadSetting, match=r"no tokenizer\.json"):
-        mixture.build(others, tmp_path / "u", tokenizer=tmp_path / "no.json")
+        mixture.build(corpus_of_two, tmp_path / "u", tokenizer=tmp_path / "no.json")
 
 
 def test_the_plan_keeps_the_shares_and_reads_nothing_twice_within_an_epoch():
@@ -166,13 +166,13 @@ def test_adamw_as_printed_takes_one_step_by_hand():
     """Of every parameter, decayed by rate x 0.05, then moved by the rate against the sign of its first gradient."""
     recipe = replace(TINY, optimiser="adamw", weight_decay=0.05, matrix_rate=0.01, other_rate=0.002)
     parameters = trained(build_model(recipe, 300), None)
-    matrices, rest = optimisers(parameters, recipe)
+    matrices, remaining = optimisers(parameters, recipe)
     assert len(matrices.param_groups[0]["params"]) == 7 and matrices.products == arithmetic.quick_type("cpu")
     before = {name: p.detach().double() for name, p in parameters.items()}
     of_matrices = {id(p) for p in matrices.param_groups[0]["params"]}
     for p in parameters.values():
         p.grad = torch.where(p > 0, 0.3, -0.2)
-    for opt in (matrices, rest):
+    for opt in (matrices, remaining):
         assert opt.param_groups[0]["betas"] == (0.9, 0.95)
         opt.step()
     for name, p in parameters.items():
@@ -188,8 +188,8 @@ def test_sizes_and_settings_that_are_named_decide_the_recipe():
     small = study.recipe_of(Pretrain(**where, layers=2, width=64, heads=4, steps=40))
     assert (small.layers, small.width, small.kv_heads, small.intermediate, small.warm_up) == (2, 64, 2, 192, 10)
     assert study.recipe_of(Pretrain(**where, family="gpt2", heads=3)).kv_heads == 3
-    asked = {"attention": "focal_learned", "steps": 9000, "layers": 1, "width": 32, "heads": 4}
-    printed = study.recipe_of(Pretrain(**where, **asked, **TRAINED_AS_PRINTED))
+    options = {"attention": "focal_learned", "steps": 9000, "layers": 1, "width": 32, "heads": 4}
+    printed = study.recipe_of(Pretrain(**where, **options, **TRAINED_AS_PRINTED))
     assert (printed.optimiser, printed.weight_decay, printed.floor) == ("adamw", 0.05, 0.1)
     assert printed.rate(999) == 0.5 and printed.rate(8999) == pytest.approx(0.1, abs=1e-4)
     method = training_method(printed, "cpu")

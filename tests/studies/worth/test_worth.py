@@ -36,7 +36,7 @@ def test_the_study_says_yes_no_and_where_the_limits_lie():
     assert "The model was made for 1,024 tokens." in table["further"][0]
     short_lived = worth(Worth(model="openai-community/gpt2", contexts=[1024])).numbers["sentence"]
     assert windows["sentence"].startswith("No. ") and short_lived.startswith("No. "), "its gain begins beyond its reach"
-    assert all(len(said.split()) <= 15 for said in (built["sentence"], small["sentence"], short_lived))
+    assert all(len(sentence.split()) <= 15 for sentence in (built["sentence"], small["sentence"], short_lived))
 
 
 def test_the_size_of_a_router_is_the_papers():
@@ -46,11 +46,11 @@ def test_the_size_of_a_router_is_the_papers():
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"),
+    ("tokens", "spoken"),
     [(131072, "128k"), (31000, "31k"), (1 << 20, "1M"), (1_200_000, "1.2M"), (999, "999"), (1536, "1.54k")],
 )
-def test_tokens_are_said_as_a_person_says_them(tokens, said):
-    assert short(tokens) == said
+def test_tokens_are_said_as_a_person_says_them(tokens, spoken):
+    assert short(tokens) == spoken
 
 
 def test_the_study_reads_the_bundled_model_a_text_and_a_stored_text(tmp_path):
@@ -64,11 +64,11 @@ def test_the_study_reads_the_bundled_model_a_text_and_a_stored_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", [{"contexts": []}, {"batches": []}, {"contexts": list(range(1, 400))}, {"keep": float("nan")}], ids=str
+    "arguments", [{"contexts": []}, {"batches": []}, {"contexts": list(range(1, 400))}, {"keep": float("nan")}], ids=str
 )
-def test_the_study_refuses_what_makes_no_rows(given):
+def test_the_study_refuses_what_makes_no_rows(arguments):
     with pytest.raises(BadSetting):
-        worth(Worth(**given))
+        worth(Worth(**arguments))
 
 
 def call(capsys, *arguments):
@@ -93,7 +93,7 @@ def test_the_command_line_reproduces_csas_table(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["no-such/model"], "no-such/model is not on this machine"),
         (["{tmp}"], "has no config.json"),
@@ -103,10 +103,10 @@ def test_the_command_line_reproduces_csas_table(capsys, tmp_path):
     ],
     ids=str,
 )
-def test_bad_input_is_one_sentence_and_status_2(capsys, tmp_path, arguments, said):
+def test_bad_input_is_one_sentence_and_status_2(capsys, tmp_path, arguments, message):
     (tmp_path / "bad.json").write_text("{]")
     status, out, err = call(capsys, *(word.replace("{tmp}", str(tmp_path)) for word in arguments))
-    assert status == 2 and out == "" and said in err and err.count("\n") == 1
+    assert status == 2 and out == "" and message in err and err.count("\n") == 1
 
 
 def test_it_takes_a_second_and_no_torch():
