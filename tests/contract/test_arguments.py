@@ -43,16 +43,16 @@ def stepped(lm, ids, count: int, cache) -> list[int]:
 @pytest.mark.parametrize("method", METHODS_OF_ALL_CACHES)
 @pytest.mark.parametrize("kernels", [False, True])
 def test_a_renamed_cache_argument_changes_no_token(method, kernels, tmp_path):
-    usual, other, ids = tiny("llama"), renamed(tmp_path), token_ids(1, 40)
+    usual, renamed_lm, ids = tiny("llama"), renamed(tmp_path), token_ids(1, 40)
     make = METHODS_OF_ALL_CACHES[method]
-    assert as_past(other, None) == {"memory": None} != as_past(usual, None)
+    assert as_past(renamed_lm, None) == {"memory": None} != as_past(usual, None)
     with torch.no_grad(), apply(usual, make(), kernels=kernels):
         wanted = greedy(usual, ids, 12)
-        phases = {(one.phase, one.kernel) for one in ran(usual)}
-    with torch.no_grad(), apply(other, make(), kernels=kernels) as lm:
+        phases = {(layer_run.phase, layer_run.kernel) for layer_run in ran(usual)}
+    with torch.no_grad(), apply(renamed_lm, make(), kernels=kernels) as lm:
         assert greedy(lm, ids, 12) == wanted
-        assert {(one.phase, one.kernel) for one in ran(lm)} == phases
-    with torch.no_grad(), apply(other, make(), kernels=kernels) as lm:
+        assert {(layer_run.phase, layer_run.kernel) for layer_run in ran(lm)} == phases
+    with torch.no_grad(), apply(renamed_lm, make(), kernels=kernels) as lm:
         cache = (kernels and make().cache(lm)) or DynamicCache(config=lm.config)
         assert stepped(lm, ids, 12, cache) == wanted
         first = lm(ids, use_cache=True)
@@ -65,9 +65,9 @@ def test_every_family_says_how_it_takes_its_cache(family):
     (name,) = as_past(lm, None)
     with torch.no_grad():
         returned = lm(ids, use_cache=True)
-        whole = lm(token_ids(1, 21), use_cache=False).logits[:, -1]
+        one_pass = lm(token_ids(1, 21), use_cache=False).logits[:, -1]
         last = lm(token_ids(1, 21)[:, 20:], **as_past(lm, past_of(returned)), use_cache=True).logits[:, -1]
-    assert past_of(returned) is returned[name] and (whole - last).abs().max() < 1e-4
+    assert past_of(returned) is returned[name] and (one_pass - last).abs().max() < 1e-4
 
 
 def stateful():
@@ -85,17 +85,17 @@ def test_a_text_is_read_on_twice_from_one_place_with_several_tokens(family, cut)
     lm = tiny(family) if family == "llama" else stateful()
     ids = token_ids(1, 40)
     with torch.no_grad():
-        whole = lm(ids, use_cache=False).logits
+        one_pass = lm(ids, use_cache=False).logits
         for method in (None, METHODS["dense"](), AllKeys()):
             with apply(lm, method) if method else nullcontext():
                 read_on(lm, token_ids(1, 5, seed=5))
                 first, cache = read_on(lm, ids[:, :cut])
-                for kept in (0, 3):
-                    after, longer = read_on(lm, ids[:, cut:], copy.deepcopy(cache), logits_to_keep=kept)
-                    near = dict(atol=1e-6 * float(whole.abs().max()), rtol=0)
-                    torch.testing.assert_close(after, whole[:, cut:][:, -kept:], **near)
+                for rows_kept in (0, 3):
+                    after, longer = read_on(lm, ids[:, cut:], copy.deepcopy(cache), logits_to_keep=rows_kept)
+                    near = dict(atol=1e-6 * float(one_pass.abs().max()), rtol=0)
+                    torch.testing.assert_close(after, one_pass[:, cut:][:, -rows_kept:], **near)
                     assert longer.get_seq_length() == 40
-            torch.testing.assert_close(first, whole[:, :cut], **near)
+            torch.testing.assert_close(first, one_pass[:, :cut], **near)
 
 
 def test_what_would_read_several_tokens_as_a_beginning_says_so():
@@ -148,8 +148,13 @@ def test_what_enters_is_told_apart_by_type_in_any_order():
         ((), dict(d=places, c=cache, a=tables, b=mask, x=hidden)),
         ((hidden, tables, mask, cache), {}),
     ):
-        found = Entering.of(args, kwargs)
-        assert found.hidden is hidden and found.mask is mask and found.tables is tables and found.cache is cache
+        entering = Entering.of(args, kwargs)
+        assert (
+            entering.hidden is hidden
+            and entering.mask is mask
+            and entering.tables is tables
+            and entering.cache is cache
+        )
     assert Entering.of((hidden,), {"use_cache": False}) == Entering(hidden, None, None, None)
 
 
@@ -170,8 +175,8 @@ def test_dropped_keys_are_refused_except_where_they_belong_to_the_cache():
     with pytest.raises(BadModel, match="others were dropped"):
         check_keys(dynamic.layers[0], 6, 4)
     check_keys(dynamic.layers[0], 6, 6)
-    for own in (GroupedLayer(), CompactLayer()):
-        check_keys(own, 6, 1)
+    for layer in (GroupedLayer(), CompactLayer()):
+        check_keys(layer, 6, 1)
     with pytest.raises(BadModel):
         check_keys(GrowingLayer(), 6, 1)
 

@@ -23,8 +23,10 @@ class AllKeys(Method):
 
 
 def router(groups=4, top=1, window=8, seed=0) -> FocusRouter:
-    made = FocusRouter(LAYERS, WIDTH, groups=groups, top=top, window=window, seed=seed)
-    return made.scale_to([torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)) for _ in range(LAYERS)])
+    focus_router = FocusRouter(LAYERS, WIDTH, groups=groups, top=top, window=window, seed=seed)
+    return focus_router.scale_to(
+        [torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)) for _ in range(LAYERS)]
+    )
 
 
 SAMPLED = {"bits": 3, "tables": 6, "window": 4, "n_sink": 1, "dense_every": 2}
@@ -33,16 +35,16 @@ SAMPLED = {"bits": 3, "tables": 6, "window": 4, "n_sink": 1, "dense_every": 2}
 def means(heads=4, dim=8) -> Fitted:
     """Random means of queries and keys, and a largest norm, for the tiny models."""
     draw = torch.Generator().manual_seed(0)
-    made = {"query": (LAYERS, heads, dim), "key": (LAYERS, 1, dim)}
-    made = {name: torch.randn(shape, generator=draw) for name, shape in made.items()}
-    return Fitted("magicpig", made | {"norm": torch.full((LAYERS, 1), 9.0)})
+    tensors = {"query": (LAYERS, heads, dim), "key": (LAYERS, 1, dim)}
+    tensors = {name: torch.randn(shape, generator=draw) for name, shape in tensors.items()}
+    return Fitted("magicpig", tensors | {"norm": torch.full((LAYERS, 1), 9.0)})
 
 
 def clusters(count=5, dim=8) -> Fitted:
     """Random centroids for the tiny models, the same for all heads."""
-    made = torch.randn(2, LAYERS, 1, count, dim, generator=torch.Generator().manual_seed(0))
-    made = torch.nn.functional.normalize(made, dim=-1)
-    return Fitted("routing_transformer", dict(zip(("kept", "undone"), made, strict=True)))
+    centroids = torch.randn(2, LAYERS, 1, count, dim, generator=torch.Generator().manual_seed(0))
+    centroids = torch.nn.functional.normalize(centroids, dim=-1)
+    return Fitted("routing_transformer", dict(zip(("kept", "undone"), centroids, strict=True)))
 
 
 def heads() -> Fitted:
@@ -53,11 +55,11 @@ def heads() -> Fitted:
 def mean_queries(heads=4, pairs=4) -> Fitted:
     """Random mean queries for the tiny models, whose heads are taken for half-split."""
     draw = torch.Generator().manual_seed(4)
-    made = {name: torch.randn(LAYERS, heads, pairs, generator=draw) for name in ("mean_real", "mean_imaginary")}
-    made["size"] = made["mean_real"].abs() + made["mean_imaginary"].abs()
+    tensors = {name: torch.randn(LAYERS, heads, pairs, generator=draw) for name in ("mean_real", "mean_imaginary")}
+    tensors["size"] = tensors["mean_real"].abs() + tensors["mean_imaginary"].abs()
     half = torch.arange(pairs, dtype=torch.float32).expand(LAYERS, -1)
-    made |= {"real": half, "imaginary": half + pairs, "rates": 0.1**half, "factor": torch.ones(LAYERS)}
-    return Fitted("triattention", made)
+    tensors |= {"real": half, "imaginary": half + pairs, "rates": 0.1**half, "factor": torch.ones(LAYERS)}
+    return Fitted("triattention", tensors)
 
 
 def lines() -> Fitted:
@@ -165,10 +167,10 @@ def each(family: str, check, config, cases=CASES) -> None:
 
 def warm(seed=0):
     """Weights that keep the temperature between its limits, different from token to token."""
-    made = FocalWeights(LAYERS, WIDTH, offset=7.5)
+    weights = FocalWeights(LAYERS, WIDTH, offset=7.5)
     with torch.no_grad():
-        made.w.copy_(torch.randn(LAYERS, WIDTH, generator=torch.Generator().manual_seed(seed)) * 0.03)
-    return made
+        weights.w.copy_(torch.randn(LAYERS, WIDTH, generator=torch.Generator().manual_seed(seed)) * 0.03)
+    return weights
 
 
 def logits_of(lm, ids):
@@ -208,8 +210,8 @@ def test_dense_equals_the_stock_model_with_left_padding(family):
     stock = logits(lm, input_ids=ids, attention_mask=mask)
     for method in (METHODS["dense"](), AllKeys()):
         with apply(lm, method):
-            mine = logits(lm, input_ids=ids, attention_mask=mask)
-        assert (mine - stock)[mask.bool()].abs().max() < 1e-5
+            dense = logits(lm, input_ids=ids, attention_mask=mask)
+        assert (dense - stock)[mask.bool()].abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -250,13 +252,15 @@ def test_decoding_with_a_cache_equals_one_pass(family, pytestconfig):
     def check(case, lm):
         ids, mask = left_padded(2, 40)
         with apply(lm, CASES[case]()), torch.no_grad():
-            whole = logits(lm, input_ids=ids, attention_mask=mask)
+            one_pass = logits(lm, input_ids=ids, attention_mask=mask)
             first = lm(input_ids=ids[:, :30], attention_mask=mask[:, :30], use_cache=True)
             steps, past = [first.logits], past_of(first)
-            for at in range(30, 40):
-                out = lm(ids[:, at : at + 1], attention_mask=mask[:, : at + 1], **as_past(lm, past), use_cache=True)
+            for place in range(30, 40):
+                out = lm(
+                    ids[:, place : place + 1], attention_mask=mask[:, : place + 1], **as_past(lm, past), use_cache=True
+                )
                 steps.append(out.logits)
-        assert (torch.cat(steps, 1) - whole)[mask.bool()].abs().max() < 1e-4
+        assert (torch.cat(steps, 1) - one_pass)[mask.bool()].abs().max() < 1e-4
 
     each(family, check, pytestconfig)
 

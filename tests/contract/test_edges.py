@@ -18,25 +18,25 @@ def test_blocks_of_queries_do_not_change_the_result(monkeypatch):
     lm, ids = tiny("llama"), token_ids()
     for case in CASES.values():
         with apply(lm, case()):
-            whole = logits(lm, input_ids=ids)
+            plain = logits(lm, input_ids=ids)
         with monkeypatch.context() as m, apply(lm, case()):
             m.setattr("analysis.seam.reference.BLOCK_BYTES", 4 * 2 * 4 * 48 * 7)
-            assert (logits(lm, input_ids=ids) - whole).abs().max() < 1e-5
+            assert (logits(lm, input_ids=ids) - plain).abs().max() < 1e-5
 
 
 def test_a_watch_sees_every_probability():
-    lm, ids, seen = tiny("mistral"), token_ids(1, 40), {}
+    lm, ids, tables = tiny("mistral"), token_ids(1, 40), {}
 
     def watch(block, probabilities):
         assert torch.allclose(probabilities.sum(-1), torch.ones(()), atol=1e-5)
-        seen.setdefault(block.layer, []).append(probabilities)
+        tables.setdefault(block.layer, []).append(probabilities)
 
     with torch.no_grad():
         stock = lm(ids, output_attentions=True, use_cache=False).attentions
     with apply(lm, METHODS["dense"](), watch=watch):
         logits(lm, input_ids=ids)
     for layer, weights in enumerate(stock):
-        assert torch.allclose(torch.cat(seen[layer], 2), weights, atol=1e-6)
+        assert torch.allclose(torch.cat(tables[layer], 2), weights, atol=1e-6)
 
 
 def test_beam_search_and_nesting_are_refused():

@@ -56,7 +56,7 @@ def test_no_logit_depends_on_a_later_token_under_a_method(family):
         assert moved < 1e-5
 
 
-@pytest.mark.parametrize("family", [each for each in BY_KIND if each.values[0] not in NO_TABLES])
+@pytest.mark.parametrize("family", [case for case in BY_KIND if case.values[0] not in NO_TABLES])
 def test_statistics_are_those_of_full_tables_in_float64(family):
     lm = small(family)
     full_tables.agree(full_tables.read(lm, token_ids(lm)), full_tables.materialised(lm, token_ids(lm)))
@@ -64,24 +64,24 @@ def test_statistics_are_those_of_full_tables_in_float64(family):
 
 def test_where_an_indexer_leaves_none_of_a_methods_keys_the_nearest_is_read():
     lm = small("deepseek_v32")
-    seen = []
+    blocks = []
 
     class Window(Hooks):
         def mask(self, block):
             return block.distances() < 1
 
     def watch(block, probabilities):
-        seen.append((block, probabilities))
+        blocks.append((block, probabilities))
 
     with apply(lm, Window(), watch):
         assert logits(lm, token_ids(lm)).isfinite().all()
     left_out = 0
-    for block, probabilities in seen:
+    for block, probabilities in blocks:
         alone = probabilities.max(-1).values
         assert torch.allclose(alone, torch.ones_like(alone)), "every query reads one key"
-        own = block.columns == block.rows[:, None]
+        itself = block.columns == block.rows[:, None]
         visible = block.visible.expand_as(probabilities)
-        without = ~(visible & own).any(-1)
+        without = ~(visible & itself).any(-1)
         left_out += int(without.sum())
         nearest = torch.where(visible, block.columns, -1).amax(-1)
         assert torch.equal(probabilities.argmax(-1), nearest)

@@ -40,11 +40,11 @@ def test_what_reads_the_future_says_so_and_nothing_else_does(name):
 
 
 def test_the_catalogue_names_the_options_that_do():
-    found = {
+    options = {
         (name, field["name"], option)
         for name, about in describe().items()
         for field in about["fields"]
         for option in field["future"]
     }
     literal = {("focus", "membership", "literal"), ("routing_transformer", "membership", "literal")}
-    assert found == literal | {("focal_learned", "mean", "literal")}
+    assert options == literal | {("focal_learned", "mean", "literal")}

@@ -34,24 +34,24 @@ def on(device: str, family: str):
 
 def test_the_verbs_of_every_page_run(tmp_path):
     model = save_model(tmp_path / "tiny", max_position_embeddings=256)
-    found = bench_model(str(model), "", [300], Context(device="cuda", browser=False)).numbers
-    assert not [row for row in found["rows"] if row["refused"]]
-    assert found["protocol"]["device"].startswith("cuda")
+    numbers = bench_model(str(model), "", [300], Context(device="cuda", browser=False)).numbers
+    assert not [row for row in numbers["rows"] if row["refused"]]
+    assert numbers["protocol"]["device"].startswith("cuda")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_statistics_and_what_a_watcher_sees(family):
-    ids, found, seen = token_ids(1, 60), {}, {}
+    ids, readings, masses = token_ids(1, 60), {}, {}
     for device in ("cpu", "cuda"):
         model = load_model(on(device, family))
-        found[device], seen[device] = HeadReading(model.num_layers, model.num_heads), torch.zeros(60)
+        readings[device], masses[device] = HeadReading(model.num_layers, model.num_heads), torch.zeros(60)
 
-        def watch(block, probabilities, sums=seen[device]):
+        def watch(block, probabilities, sums=masses[device]):
             sums[: probabilities.shape[-1]] += probabilities[0].sum((0, 1)).float().cpu()
 
-        found[device].read(model, ids, reader=Reader(found[device], [watch]))
-    np.testing.assert_allclose(found["cuda"].means(), found["cpu"].means(), rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(seen["cuda"], seen["cpu"], rtol=1e-3, atol=1e-3)
+        readings[device].read(model, ids, reader=Reader(readings[device], [watch]))
+    np.testing.assert_allclose(readings["cuda"].means(), readings["cpu"].means(), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(masses["cuda"], masses["cpu"], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("kernels", [False, True])
@@ -99,6 +99,6 @@ def test_attention_over_kept_blocks(kind, bound, size, length, block):
     q, k, v = (torch.randn(2, heads, length, size, generator=draw).to(kind) for heads in (8, 2, 2))
     blocks = (torch.rand(2, 8, count, count, generator=draw) < 0.5) | torch.eye(count, dtype=torch.bool)
     wanted = block_attention(q.float(), k.float(), v.float(), blocks, block)
-    found = block_attention(*(x.cuda() for x in (q, k, v, blocks)), block)
-    for mine, own in zip(found, wanted, strict=True):
-        torch.testing.assert_close(mine.float().cpu(), own, rtol=bound, atol=bound)
+    on_gpu = block_attention(*(x.cuda() for x in (q, k, v, blocks)), block)
+    for ours, reference_part in zip(on_gpu, wanted, strict=True):
+        torch.testing.assert_close(ours.float().cpu(), reference_part, rtol=bound, atol=bound)

@@ -14,9 +14,9 @@ from tests.made.tiny import BY_KIND, LAYERS, tiny, token_ids
 
 
 def with_empty_groups():
-    made = router(6)
-    made.potential[:, 2:] = -1e4
-    return METHODS["focus"].build(made)
+    sparse_router = router(6)
+    sparse_router.potential[:, 2:] = -1e4
+    return METHODS["focus"].build(sparse_router)
 
 
 def whole(case: str):
@@ -86,13 +86,15 @@ def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeyp
         with apply(lm, KERNELS[case](), kernels=True):
             assert (logits(lm, input_ids=ids) - wanted).abs().max() < 1e-5
             assert torch.equal(lm.generate(ids, **options), tokens)
-            found = ran(lm)
+            layers_run = ran(lm)
         assert ran(lm) == [] and {id(m): set(m.__dict__) for m in lm.modules()} == before
-        assert {entry.layer for entry in found} == set(range(LAYERS)) and all(
-            entry.why.endswith(".") for entry in found
+        assert {entry.layer for entry in layers_run} == set(range(LAYERS)) and all(
+            entry.why.endswith(".") for entry in layers_run
         )
-        assert sum(entry.calls for entry in found) == LAYERS * (1 + count)
-        by_phase = {phase: {entry.kernel for entry in found if entry.phase == phase} for phase in ("prefill", "decode")}
+        assert sum(entry.calls for entry in layers_run) == LAYERS * (1 + count)
+        by_phase = {
+            phase: {entry.kernel for entry in layers_run if entry.phase == phase} for phase in ("prefill", "decode")
+        }
         bounded = family in ("mistral", "gemma2")  # their layers have windows or caps, which no kernel takes
         if case != "dense":
             assert by_phase == ({"prefill": {MASKED}, "decode": {MASKED}} if bounded else expected(case, by_phase))
@@ -104,16 +106,16 @@ def test_a_kernel_runs_only_where_it_is_exact():
     lm, ids = tiny("llama"), token_ids(1, 20)
     method = METHODS["focus"].build(router())
 
-    def why(model=lm, used=method, **more):
-        with apply(model, used, kernels=True, **more):
+    def why(model=lm, used=method, **settings):
+        with apply(model, used, kernels=True, **settings):
             model(ids, use_cache=False)
             return {entry.kernel: entry.why for entry in ran(model)}.get("masked blocks", "")
 
     with torch.no_grad():
         assert why() == "" and "watches" in why(watch=lambda block, probabilities: None)
         assert why(used=METHODS["focus"].build(router(), reading="soft")) == ""
-        for more in ({"reading": "straight_through"}, {"membership": "literal"}):
-            assert why(used=METHODS["focus"].build(router(), **more)) == ""
+        for options in ({"reading": "straight_through"}, {"membership": "literal"}):
+            assert why(used=METHODS["focus"].build(router(), **options)) == ""
         assert "no kernel of its own" in why(used=AllKeys())
     with apply(lm, method, kernels=True):
         lm(ids, use_cache=False)

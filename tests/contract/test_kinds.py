@@ -47,8 +47,8 @@ class Definition:
     def __exit__(self, *error):
         self.modeling.eager_attention_forward = self.eager
 
-    def attend(self, module, query, key, value, attention_mask=None, dropout=0.0, scaling=None, **more):
-        assert not more.get("softcap"), "none of these models has a cap"
+    def attend(self, module, query, key, value, attention_mask=None, dropout=0.0, scaling=None, **options):
+        assert not options.get("softcap"), "none of these models has a cap"
         mask = attention_mask
         shared, length, total = query.shape[1] // key.shape[1], query.shape[2], key.shape[2]
         keys, values = (x.double().repeat_interleave(shared, 1) for x in (key, value))
@@ -173,20 +173,20 @@ def test_a_head_taken_out_is_one_whose_columns_are_zero(family):
 
 def snapkv(weights, groups):
     """The score of every key by SnapKV's definition: what the last queries weigh it with, with its neighbours."""
-    kept, length = weights.new_empty(groups, weights.shape[-1]), weights.shape[-1]
+    scores, length = weights.new_empty(groups, weights.shape[-1]), weights.shape[-1]
     by_group = weights[:, -WINDOW:].unflatten(0, (groups, -1)).mean((1, 2))  # [G, L]
     for key in range(length - WINDOW):
-        near = [by_group[:, at] for at in range(key - 2, key + 3) if 0 <= at < length - WINDOW]
-        kept[:, key] = sum(near) / 5
-    kept[:, length - WINDOW :] = torch.inf
-    return kept
+        near = [by_group[:, place] for place in range(key - 2, key + 3) if 0 <= place < length - WINDOW]
+        scores[:, key] = sum(near) / 5
+    scores[:, length - WINDOW :] = torch.inf
+    return scores
 
 
 def tova(weights, groups):
     """By TOVA's: what the last token weighs it with, mean over all heads."""
-    kept = weights[:, -1].mean(0).repeat(groups, 1)
-    kept[:, -1] = torch.inf
-    return kept
+    scores = weights[:, -1].mean(0).repeat(groups, 1)
+    scores[:, -1] = torch.inf
+    return scores
 
 
 @pytest.mark.parametrize("rule", [snapkv, tova])
@@ -194,12 +194,12 @@ def tova(weights, groups):
 def test_keys_dropped_after_a_prompt_are_masked_ones_of_the_definition(family, rule):
     """Of layers whose KV cache keeps the whole past; with nothing to drop it is dense attention."""
     lm, ids = small(family)
-    whole = {module.layer_idx: kept for module, kept in zip(attention_modules(lm), sees_all(lm), strict=True)}
+    keeps_past = {module.layer_idx: keeps for module, keeps in zip(attention_modules(lm), sees_all(lm), strict=True)}
     method = METHODS[rule.__name__]
     of_rule = dict(window=WINDOW) if rule is snapkv else {}
 
     def drop(module, scores, groups):
-        if not whole[module.layer_idx]:
+        if not keeps_past[module.layer_idx]:
             return scores
         sink = getattr(module, "sinks", None)
         weights = scores[0, :, :PROMPT, :PROMPT].exp()
@@ -211,10 +211,10 @@ def test_keys_dropped_after_a_prompt_are_masked_ones_of_the_definition(family, r
             hidden[head, PROMPT:, gone[head * groups // len(hidden)]] = True
         read = scores.masked_fill(hidden, -torch.inf)
         # what an indexer chose and the rule dropped leaves a query its nearest key
-        nothing = read.amax(-1, keepdim=True) == -torch.inf
+        unread = read.amax(-1, keepdim=True) == -torch.inf
         places = torch.where(scores > -torch.inf, torch.arange(LENGTH), -1)
         nearest = places == places.amax(-1, keepdim=True)
-        return torch.where(nothing & nearest, scores, read)
+        return torch.where(unread & nearest, scores, read)
 
     wanted, _ = defined(lm, ids, drop)
     with apply(lm, method(ratio=RATIO, cut=PROMPT, **of_rule)):

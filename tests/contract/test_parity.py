@@ -52,8 +52,8 @@ def unchecked(monkeypatch):
 
 def spans(text) -> dict[str, int]:
     """The windows, chunks, blocks and top-k of a configuration."""
-    found = {name: value for name, value in vars(text).items() if parity.SPAN.search(name) and "layer" not in name}
-    return {name: value for name, value in found.items() if type(value) is int}
+    numbers = {name: value for name, value in vars(text).items() if parity.SPAN.search(name) and "layer" not in name}
+    return {name: value for name, value in numbers.items() if type(value) is int}
 
 
 @pytest.mark.parametrize("family", LARGE)
@@ -67,9 +67,9 @@ def test_a_small_copy_has_every_kind_of_layer_and_agrees(family):
     assert 2 <= text.num_hidden_layers <= 8 and text.vocab_size == parity.VOCABULARY
     with torch.device("meta"):
         assert sum(p.numel() for p in AutoModelForCausalLM.from_config(small).parameters()) < 12e6
-    found = parity.check(config)
-    assert found.same and found.tokens == parity.LENGTH and found.largest > 0.01
-    assert found.difference < parity.ROUNDING / 5 * found.largest, "far from what is refused"
+    agreement = parity.check(config)
+    assert agreement.same and agreement.tokens == parity.LENGTH and agreement.largest > 0.01
+    assert agreement.difference < parity.ROUNDING / 5 * agreement.largest, "far from what is refused"
 
 
 @pytest.mark.slow
@@ -109,8 +109,8 @@ def test_a_refused_model_is_refused_before_its_weights_are_read(tmp_path, monkey
 BROKEN = {
     "the kernel": (attention, "dense", lambda real: lambda *a: real(*a) * 1.01),
     "the scores": (reference, "_probabilities", lambda real: lambda *a: real(*a) * 1.01),
-    "where a continued text begins": (reference, "past_length", lambda real: lambda *given: 0),
-    "a token in the cache": (reference, "past_length", lambda real: lambda *given: max(0, real(*given) - 1)),
+    "where a continued text begins": (reference, "past_length", lambda real: lambda *arguments: 0),
+    "a token in the cache": (reference, "past_length", lambda real: lambda *arguments: max(0, real(*arguments) - 1)),
 }
 
 
@@ -134,8 +134,8 @@ def test_a_scale_that_is_ignored_is_seen(monkeypatch):
 
 
 def test_a_difference_that_is_no_number_is_no_agreement():
-    found = parity.Parity(0.0, 0.0, 1.0, 96)
-    assert found.same and not replace(found, decoded=float("nan")).same and not replace(found, one_pass=1e-3).same
+    exact = parity.Parity(0.0, 0.0, 1.0, 96)
+    assert exact.same and not replace(exact, decoded=float("nan")).same and not replace(exact, one_pass=1e-3).same
 
 
 def test_a_kind_is_tried_once(monkeypatch):
@@ -153,15 +153,17 @@ def test_the_bundled_model_was_tried_with_the_tested_versions(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(parity, "_checked", {})
     config = CONFIG_MAPPING["llama"].from_pretrained(parity.KEPT.parent)
-    kept, small = read_json(parity.KEPT), parity.small_config(config)
+    stored, small = read_json(parity.KEPT), parity.small_config(config)
     fresh = parity.of_random_weights(small)
-    assert fresh.same and parity.Parity(**kept["parity"]).same
-    if kept["versions"] == parity.versions():
-        assert kept["kind"] == parity.kind(small)
+    assert fresh.same and parity.Parity(**stored["parity"]).same
+    if stored["versions"] == parity.versions():
+        assert stored["kind"] == parity.kind(small)
         monkeypatch.setattr(parity, "of_random_weights", lambda small: pytest.fail("nobody waits for it"))
     parity.check(config)
 
 
 def test_parity_of_a_model_counts_what_is_decoded():
-    found = parity.parity(tiny("mistral"), token_ids(1, 40))
-    assert found.tokens == 40 and found.same and found.difference == max(found.one_pass, found.decoded)
+    parity_of = parity.parity(tiny("mistral"), token_ids(1, 40))
+    assert (
+        parity_of.tokens == 40 and parity_of.same and parity_of.difference == max(parity_of.one_pass, parity_of.decoded)
+    )

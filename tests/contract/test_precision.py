@@ -14,13 +14,13 @@ HEADS, LENGTH, DIM = 2, 160, 16
 
 def read_keys(query, key, method, dtype) -> torch.Tensor:
     """bool [1, H, T, T]: what one layer reads when queries and keys come in `dtype`."""
-    seen = []
-    state = LayerState(method, 0, TokenMemory(), lambda block, _: seen.append(block.read))
+    reads = []
+    state = LayerState(method, 0, TokenMemory(), lambda block, _: reads.append(block.read))
     state.first = torch.zeros(1, dtype=torch.long)
     module = SimpleNamespace(_focuscope=state, training=False)
     query, key = query.to(dtype), key.to(dtype)
     _attention(module, query, key, torch.randn_like(key), None)
-    return torch.cat([torch.nn.functional.pad(read, (0, LENGTH - read.shape[-1])) for read in seen], 2)
+    return torch.cat([torch.nn.functional.pad(read, (0, LENGTH - read.shape[-1])) for read in reads], 2)
 
 
 @pytest.mark.parametrize("offset", [0, 20, 60])

@@ -60,7 +60,7 @@ TWINS = {
         "qwen2",
         {},
         {},
-        {f"{which}_proj.{kind}": times(by) for which, by in (("q", 4), ("k", 1 / 4)) for kind in ("weight", "bias")},
+        {f"{side}_proj.{kind}": times(by) for side, by in (("q", 4), ("k", 1 / 4)) for kind in ("weight", "bias")},
     ),
     "GPT-2 without a factor": (
         "gpt2",
@@ -89,23 +89,23 @@ def twins(name):
 
     family, first, second, changes = TWINS[name]
     torch.manual_seed(0)
-    made = []
-    for more in (first, second):
+    models = []
+    for overrides in (first, second):
         config = (CONFIGS | VERIFIED)[family]()
-        config.update(more)
-        made.append(AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval())
+        config.update(overrides)
+        models.append(AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval())
     with torch.no_grad():
-        for parameter, weight in made[0].named_parameters():
+        for parameter, weight in models[0].named_parameters():
             if any(part in parameter for part in ("q_proj", "k_proj", "c_attn")):
                 weight.mul_(20).add_(0.5 * torch.randn(weight.shape) if "bias" in parameter else 0)
             if "q_norm" in parameter:
                 weight.add_(1)
-        made[1].load_state_dict(made[0].state_dict())
-        for parameter, weight in made[1].named_parameters():
+        models[1].load_state_dict(models[0].state_dict())
+        for parameter, weight in models[1].named_parameters():
             for part, change in changes.items():
                 if parameter.endswith(part):
                     change(weight)
-    return made
+    return models
 
 
 def seen(case, lm, ids):
@@ -114,26 +114,26 @@ def seen(case, lm, ids):
     if case.startswith("magicpig"):  # its means are those of a model's own keys
         method = METHODS["magicpig"](**SAMPLED, variant=method.variant).fit(load_model(lm), token_ids(2, 40, seed=5))
     with apply(lm, method, watch=lambda block, _: read.append(block.read.expand(2, 4, -1, -1))):
-        found = logits(lm, input_ids=ids)
+        output = logits(lm, input_ids=ids)
     chosen = [*getattr(method, "kept_", {}).values()]
-    chosen += [one for maps in getattr(method, "maps_", {}).values() for one in maps]
-    return found, chosen, read
+    chosen += [blocks for maps in getattr(method, "maps_", {}).values() for blocks in maps]
+    return output, chosen, read
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LATER)) for name in TWINS])
 def test_both_read_alike(name):
-    (lm, other), ids, failed = twins(name), token_ids(), []
+    (lm, twin), ids, failed = twins(name), token_ids(), []
     wanted = logits(lm, input_ids=ids)
-    assert (logits(other, input_ids=ids) - wanted).abs().max() < 1e-5, "they are one function"
+    assert (logits(twin, input_ids=ids) - wanted).abs().max() < 1e-5, "they are one function"
     for case in CASES:
         if case in SEEN[name] or (case, TWINS[name][0]) in REFUSED:
             continue
-        (a, *chosen), (b, *again) = (seen(case, model, ids) for model in (lm, other))
+        (a, *chosen), (b, *again) = (seen(case, model, ids) for model in (lm, twin))
         apart = [
             bool((x != y).any())
-            for mine, its in zip(chosen, again, strict=True)
-            for x, y in zip(mine, its, strict=True)
+            for ours, its in zip(chosen, again, strict=True)
+            for x, y in zip(ours, its, strict=True)
         ]
         # a number in the middle of two steps of few bits is stored as either, by the last bit of what came before
         if any(apart) or (a - b).abs().max() > (1e-2 if case in STORED else 1e-4):

@@ -39,8 +39,8 @@ def model(family: str):
     return lm
 
 
-def kernels_of(found, phase: str, sliding: bool) -> set[str]:
-    return {entry.kernel for entry in found if entry.phase == phase and (entry.layer == SLIDING) == sliding}
+def kernels_of(layers_run, phase: str, sliding: bool) -> set[str]:
+    return {entry.kernel for entry in layers_run if entry.phase == phase and (entry.layer == SLIDING) == sliding}
 
 
 # Sinks and windows sit in both alike; the experts of one take longest.
@@ -50,27 +50,27 @@ def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeyp
     lm, ids, failed = model(family), token_ids(2, 40), []
     count = 5
     options = dict(max_new_tokens=count, do_sample=False, eos_token_id=None)
-    for case, made in KERNELS.items():
+    for case, make in KERNELS.items():
         if case in RULES and not all_of_them(pytestconfig):
             continue
-        with apply(lm, made()):
+        with apply(lm, make()):
             wanted, tokens = logits(lm, input_ids=ids), lm.generate(ids, **options)
-        with apply(lm, made(), kernels=True):
+        with apply(lm, make(), kernels=True):
             difference = float((logits(lm, input_ids=ids) - wanted).abs().max())
-            same = torch.equal(lm.generate(ids, **options), tokens)
-            found = ran(lm)
-        by_phase = {phase: kernels_of(found, phase, sliding=False) for phase in ("prefill", "decode")}
+            same_tokens = torch.equal(lm.generate(ids, **options), tokens)
+            layers_run = ran(lm)
+        by_phase = {phase: kernels_of(layers_run, phase, sliding=False) for phase in ("prefill", "decode")}
         wanted_kernels = {"prefill": {"torch dense"}, "decode": {"torch dense"}}
         if case == "csa eviction":
             # beside learned sinks nothing is freed
             wanted_kernels = {"prefill": {MASKED}, "decode": {MASKED}}
         elif case != "dense":
             wanted_kernels = expected(case, by_phase)
-        if not same or difference > 1e-5 or by_phase != wanted_kernels:
-            failed.append(f"{case}: {difference:.1e}, same tokens {same}, {by_phase} for {wanted_kernels}")
-        assert sum(entry.calls for entry in found) == LAYERS * (1 + count)
+        if not same_tokens or difference > 1e-5 or by_phase != wanted_kernels:
+            failed.append(f"{case}: {difference:.1e}, same tokens {same_tokens}, {by_phase} for {wanted_kernels}")
+        assert sum(entry.calls for entry in layers_run) == LAYERS * (1 + count)
         in_window = {"torch dense"} if case == "dense" else {MASKED}
-        assert kernels_of(found, "prefill", sliding=True) == in_window, case
+        assert kernels_of(layers_run, "prefill", sliding=True) == in_window, case
     assert not failed, "\n".join(failed)
 
 
@@ -80,13 +80,13 @@ def test_dense_attention_is_the_stock_model_s(family):
     lm, ids = model(family), token_ids(2, 40)
     padding = torch.ones_like(ids)
     padding[1, :7] = 0
-    for more in ({}, {"attention_mask": padding}):
-        stock = logits(lm, input_ids=ids, **more)
+    for options in ({}, {"attention_mask": padding}):
+        stock = logits(lm, input_ids=ids, **options)
         with apply(lm, METHODS["dense"]()):
-            found = logits(lm, input_ids=ids, **more)
+            dense = logits(lm, input_ids=ids, **options)
             assert {entry.kernel for entry in ran(lm)} == {"torch dense"}
-        real = padding.bool() if more else slice(None)
-        assert (found - stock)[real].abs().max() < 1e-5
+        real = padding.bool() if options else slice(None)
+        assert (dense - stock)[real].abs().max() < 1e-5
 
 
 def test_what_no_kernel_takes_beside_sinks_says_so():
@@ -117,5 +117,5 @@ def test_a_gate_has_gradients_beside_sinks():
             assert {entry.kernel for entry in ran(lm)} == {"gate on the scores" if kernels else MASKED}
         sinks = [parameter for name, parameter in lm.named_parameters() if "sinks" in name]
         gradients.append(torch.autograd.grad(out.sin().sum(), sinks))
-    for found, wanted in zip(*gradients, strict=True):
-        assert (found - wanted).abs().max() < 1e-4 * max(1, wanted.abs().max())
+    for gradient, wanted in zip(*gradients, strict=True):
+        assert (gradient - wanted).abs().max() < 1e-4 * max(1, wanted.abs().max())

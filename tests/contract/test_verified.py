@@ -21,7 +21,7 @@ def page() -> dict[str, list[str]]:
     """The rows of the page: family -> its cells, or the sentence with which it is refused."""
     lines = verified.PLACE.read_text().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    return {family: rest for family, *rest in cells if family != "family"}
+    return {family: cells for family, *cells in cells if family != "family"}
 
 
 def test_the_page_says_of_every_family_that_it_agrees_or_why_it_is_refused():

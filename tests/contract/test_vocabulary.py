@@ -39,9 +39,9 @@ def test_many_chunks_say_the_same_with_the_same_gradient(family, small_chunks):
     torch.testing.assert_close(torch.cat([logits for _, logits in chunks], 1), wanted, rtol=1e-5, atol=1e-5)
     weights = [p for p in lm.parameters() if p.requires_grad]
     nats = F.cross_entropy(wanted[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(2, 36)
-    found = next_tokens(lm, ids).losses(lm, ids[:, 1:])
-    torch.testing.assert_close(found, nats, rtol=1e-5, atol=1e-5)
-    both = (torch.autograd.grad(loss.mean(), weights) for loss in (found, nats))
+    losses = next_tokens(lm, ids).losses(lm, ids[:, 1:])
+    torch.testing.assert_close(losses, nats, rtol=1e-5, atol=1e-5)
+    both = (torch.autograd.grad(loss.mean(), weights) for loss in (losses, nats))
     for gradients in zip(*both, strict=True):
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
 

@@ -113,17 +113,17 @@ def same_logits(lm) -> str:
     load_model(lm)
     stock = logits(lm, input_ids=ids)
     with apply(lm, AllKeys()):
-        found = logits(lm, input_ids=ids)
-    if torch.equal(found, stock):
+        dense = logits(lm, input_ids=ids)
+    if torch.equal(dense, stock):
         return "bit for bit"
-    return "to 1e-5" if near(found, stock) else "differ"
+    return "to 1e-5" if near(dense, stock) else "differ"
 
 
-def near(found, wanted) -> bool:
+def near(computed, wanted) -> bool:
     """Whether logits differ by 1e-5 of the largest one at most: float32 rounds to a share of what it adds, and streams
     of many layers add up. (Of gemma3n's 20 layers the kernels' logits differ from the masked pass's by 5e-6 of the
     largest, and both from the same pass in float64 by 4e-5.)"""
-    return bool((found - wanted).abs().max() < 1e-5 * wanted.abs().max())
+    return bool((computed - wanted).abs().max() < 1e-5 * wanted.abs().max())
 
 
 def future(lm) -> str:
@@ -159,11 +159,11 @@ def kernels(lm) -> str:
     with apply(lm, method):
         wanted = logits(lm, input_ids=ids)
     with apply(lm, method, kernels=True):
-        same = near(logits(lm, input_ids=ids), wanted)
+        agrees = near(logits(lm, input_ids=ids), wanted)
         used = {entry.kernel for entry in ran(lm)}
     if used == {"masked blocks"}:
-        return "masked pass" if same else "differ"
-    return ("own kernel" if "masked blocks" not in used else "own kernel, masked pass") if same else "differ"
+        return "masked pass" if agrees else "differ"
+    return ("own kernel" if "masked blocks" not in used else "own kernel, masked pass") if agrees else "differ"
 
 
 def generation(lm) -> str:

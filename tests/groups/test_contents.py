@@ -137,10 +137,10 @@ def test_umap_refuses_short_texts_and_a_missing_package(monkeypatch):
         umap2d(np.ones((5, 4)))
     usual = builtins.__import__
 
-    def without(name, *rest):
+    def without(name, *arguments):
         if name.startswith("umap"):
             raise ImportError(name)
-        return usual(name, *rest)
+        return usual(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(AnalysisError, match="pip install umap-learn"):

@@ -94,7 +94,7 @@ def test_one_token_joins_the_groups_that_it_joins_among_others_also_once_the_rou
             changed *= by
         for layer in range(2):
             among = router.members(layer, hidden)
-            alone = [router.members_of_token(layer, hidden[:, [at]], top) for at in range(40)]
+            alone = [router.members_of_token(layer, hidden[:, [token]], top) for token in range(40)]
             assert torch.equal(torch.cat(alone, 1), among) and among.any(-1).all()
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(router.members_of_token(0, hidden[:, :1], top), router.members(0, hidden[:, :1]))

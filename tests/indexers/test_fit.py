@@ -52,8 +52,8 @@ def recall(fitted, layer, share=0.2):
 @pytest.mark.parametrize("kind", INDEXERS)
 def test_a_fitted_indexer_learns_and_finds_more_than_one_that_learned_from_other_documents(layer, kind):
     hidden, states, attention = layer
-    given = {"states": states} if INDEXERS[kind].reads else {}
-    fitted = fit_indexer(kind, hidden, attention, **SMALL, **given)
+    options = {"states": states} if INDEXERS[kind].reads else {}
+    fitted = fit_indexer(kind, hidden, attention, **SMALL, **options)
     assert tuple(fitted.state) == INDEXERS[kind].names
     assert fitted.scores(hidden[0]).shape[-2:] == (T, {"qsa": 12, "seer": 12, "moba": 12}.get(kind, T))
     if kind in ("moba", "low_rank"):
@@ -102,7 +102,7 @@ def test_what_is_learned_again_is_what_another_start_learns_from_the_same_docume
 
     first = taught(0, steps=9)
     for seed, shuffled in ((1, False), (1, True)):
-        again, anew = (one.fit() for one in (first.again(seed, shuffled, steps=3), taught(seed, shuffled)))
+        again, anew = (fitting.fit() for fitting in (first.again(seed, shuffled, steps=3), taught(seed, shuffled)))
         assert again.curve == anew.curve
         assert all(torch.equal(again.state[name], tensor) for name, tensor in anew.state.items())
     assert first.fit().curve[-1].step == 9, "the first one's start is its own"
@@ -154,7 +154,7 @@ def test_equal_bytes_are_the_same_cache():
 
 
 @pytest.mark.parametrize(
-    "kind, given, error",
+    "kind, settings, error",
     [
         ("lsh", {}, BadSetting),
         ("dsa", {"colour": 3}, BadSetting),
@@ -162,9 +162,9 @@ def test_equal_bytes_are_the_same_cache():
         ("dsa", {"index_bytes": 4, "index_dim": 0}, BadSetting),
     ],
 )
-def test_what_cannot_be_fitted_is_refused(layer, kind, given, error):
+def test_what_cannot_be_fitted_is_refused(layer, kind, settings, error):
     with pytest.raises(error):
-        fit_indexer(kind, *layer[::2], **SMALL | given)
+        fit_indexer(kind, *layer[::2], **SMALL | settings)
 
 
 def test_one_document_cannot_choose():

@@ -33,7 +33,7 @@ def made(module, name, config):
 
 
 @pytest.fixture
-def given(monkeypatch):
+def inputs(monkeypatch):
     """Hidden states, query residuals, tables, the causal mask, and what `topk` is handed."""
     draw = torch.Generator().manual_seed(7)
     hidden, residual = (torch.randn(T, size, generator=draw) for size in (HIDDEN, RANK))
@@ -53,52 +53,52 @@ def given(monkeypatch):
 
 def assert_close(ours, theirs):
     assert torch.equal(ours.isneginf(), theirs.isneginf())
-    seen = ~theirs.isneginf()
-    assert (ours[seen] - theirs[seen]).abs().max() <= 1e-5 * max(1, theirs[seen].abs().max())
+    finite = ~theirs.isneginf()
+    assert (ours[finite] - theirs[finite]).abs().max() <= 1e-5 * max(1, theirs[finite].abs().max())
 
 
 @pytest.mark.parametrize(
     "kind, module, name",
     [("dsa", "deepseek_v32", "DeepseekV32Indexer"), ("glm", "glm_moe_dsa", "GlmMoeDsaIndexer")],
 )
-def test_dsa_and_glm_are_their_classes(given, kind, module, name):
+def test_dsa_and_glm_are_their_classes(inputs, kind, module, name):
     indexer = made(module, name, DSA)
-    tables = given.cos[None], given.sin[None]
+    tables = inputs.cos[None], inputs.sin[None]
     with torch.no_grad():
-        mask = torch.zeros(1, T, T).masked_fill(~given.causal, -torch.inf)
-        chosen = indexer(given.hidden[None], given.residual[None], tables, mask, None)
+        mask = torch.zeros(1, T, T).masked_fill(~inputs.causal, -torch.inf)
+        chosen = indexer(inputs.hidden[None], inputs.residual[None], tables, mask, None)
     # an older class returns the mask of what it chose
-    theirs = given.handed[0][0]
+    theirs = inputs.handed[0][0]
     state = dict(indexer.named_parameters())
-    ours = indexer_scores(kind, state, given.hidden, given.cos, given.sin, given.residual)
+    ours = indexer_scores(kind, state, inputs.hidden, inputs.cos, inputs.sin, inputs.residual)
     assert_close(ours, theirs)
     if not chosen.is_floating_point():
         assert torch.equal(ours[TOP:].topk(TOP).indices.sort().values, chosen[0, TOP:].long().sort().values)
-    other = {"dsa": "glm", "glm": "dsa"}[kind]
-    pairs = indexer_scores(other, state, given.hidden, given.cos, given.sin, given.residual)
+    swapped = {"dsa": "glm", "glm": "dsa"}[kind]
+    pairs = indexer_scores(swapped, state, inputs.hidden, inputs.cos, inputs.sin, inputs.residual)
     assert (pairs[-1] - ours[-1]).abs().max() > 1e-2
 
 
-def test_m3_is_its_class(given):
+def test_m3_is_its_class(inputs):
     indexer = made("minimax_m3_vl", "MiniMaxM3VLIndexer", M3)
     places = torch.arange(T)[None]
     with torch.no_grad():
-        chosen = indexer(given.hidden[None], (given.cos[None], given.sin[None]), None, places)[0]
-    ours = indexer_scores("m3", dict(indexer.named_parameters()), given.hidden, given.cos, given.sin)
+        chosen = indexer(inputs.hidden[None], (inputs.cos[None], inputs.sin[None]), None, places)[0]
+    ours = indexer_scores("m3", dict(indexer.named_parameters()), inputs.hidden, inputs.cos, inputs.sin)
     assert ours.shape == (HEADS, T, T)
     blocks = ours.unflatten(-1, (-1, 8)).amax(-1)
-    assert_close(blocks, given.handed[0][0])
+    assert_close(blocks, inputs.handed[0][0])
     assert torch.equal(blocks[:, 16:].topk(2).indices.sort().values, chosen[:, 16:].sort().values)
 
 
-def test_qsa_is_its_class(given):
+def test_qsa_is_its_class(inputs):
     indexer = made("qwen4_exp", "Qwen4ExpTextQSAIndexer", QSA)
-    tables = given.cos[None], given.sin[None]
+    tables = inputs.cos[None], inputs.sin[None]
     with torch.no_grad():
-        read = indexer(given.hidden[None], tables, given.causal[None, None], None)[0, 0]
-    ours = indexer_scores("qsa", dict(indexer.named_parameters()), given.hidden, given.cos, given.sin, block=4)
+        read = indexer(inputs.hidden[None], tables, inputs.causal[None, None], None)[0, 0]
+    ours = indexer_scores("qsa", dict(indexer.named_parameters()), inputs.hidden, inputs.cos, inputs.sin, block=4)
     assert ours.shape == (T, T // 4)
-    handed = list(given.handed)
+    handed = list(inputs.handed)
     for query in range(T):
         complete = (query + 1) // 4
         assert bool(ours[query, complete:].isneginf().all())
@@ -109,11 +109,11 @@ def test_qsa_is_its_class(given):
         assert set(read[query].nonzero().flatten().tolist()) == tokens
 
 
-def test_it_stays_in_float64_and_refuses_what_it_cannot_score(given):
+def test_it_stays_in_float64_and_refuses_what_it_cannot_score(inputs):
     state = {"q_proj.weight": torch.randn(2 * DIM, HIDDEN), "k_proj.weight": torch.randn(DIM, HIDDEN)}
     state |= {"q_norm.weight": torch.zeros(DIM), "k_norm.weight": torch.zeros(DIM)}
-    wide = indexer_scores("m3", state, given.hidden.double(), given.cos, given.sin)
+    wide = indexer_scores("m3", state, inputs.hidden.double(), inputs.cos, inputs.sin)
     assert wide.dtype == torch.float64 and wide.shape == (2, T, T)
     for kind, tensors, about in (("moba", {}, {}), ("dsa", {}, {}), ("qsa", {}, {})):
         with pytest.raises(BadSetting):
-            indexer_scores(kind, tensors, given.hidden, given.cos, given.sin, **about)
+            indexer_scores(kind, tensors, inputs.hidden, inputs.cos, inputs.sin, **about)

@@ -92,10 +92,10 @@ def test_a_gate_made_of_groups_block_by_block_is_the_gate_in_one_piece(monkeypat
         affinity = group_affinity(groups[:, start:stop], groups[:, :stop])
         return gate_logits(torch.full_like(affinity, float(multiply)), affinity, form)
 
-    found = biased_attention(q, k, v, groups, gate, 0.3, multiply)
-    whole = by_hand(q, k, v, gate(groups, 0, 11), 0.3, multiply)
-    torch.testing.assert_close(found, whole, rtol=0, atol=1e-14)
-    of_both = (torch.autograd.grad(out.sin().sum(), (q, k, v, groups)) for out in (found, whole))
+    by_blocks = biased_attention(q, k, v, groups, gate, 0.3, multiply)
+    reference = by_hand(q, k, v, gate(groups, 0, 11), 0.3, multiply)
+    torch.testing.assert_close(by_blocks, reference, rtol=0, atol=1e-14)
+    of_both = (torch.autograd.grad(out.sin().sum(), (q, k, v, groups)) for out in (by_blocks, reference))
     for gradient, wanted in zip(*of_both, strict=True):
         assert wanted.abs().max() > 0
         torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-13)

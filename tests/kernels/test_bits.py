@@ -31,8 +31,8 @@ def test_steps_by_hand():
     assert coded.dequantised.tolist() == [0, 1, 2, 3, -1, 1, 3, 5]
     assert coded.nbytes == 2 + 2 * 4, "eight numbers in two bytes, and two groups of 4 bytes"
     assert coded.parts[0].tolist() == [0b10_00_10_00, 0b11_01_11_01], "codes 0 2 0 2 and 1 3 1 3, the first lowest"
-    same = quantize(torch.full((1, 8), 0.25), 4, group=8)
-    assert same.dequantised.tolist() == [[0.25] * 8] and same.nbytes == 4 + 4
+    constant = quantize(torch.full((1, 8), 0.25), 4, group=8)
+    assert constant.dequantised.tolist() == [[0.25] * 8] and constant.nbytes == 4 + 4
     columns = quantize(torch.tensor([[0.0, 10.0], [3.0, 40.0], [7.0, 7.0]]), 2, axis=0, group=2)
     assert columns.dequantised.tolist() == [[0, 10], [3, 40], [7, 7]] and columns.nbytes == 3 + 4 * 4
 
@@ -64,8 +64,8 @@ def test_fp8_is_e4m3_of_each_row():
     assert coded.nbytes == 6 + 2 * 2
     x = drawn(3, 5, 64)
     error = (quantize(x, 8, "fp8").dequantised.double() - x.double()).abs()
-    least = x.double().abs().amax(-1, keepdim=True) / 448 * 2.0**-10
-    assert (error <= torch.maximum(x.double().abs() * (2.0**-4 + 1e-3), least * 1.01)).all()
+    subnormal = x.double().abs().amax(-1, keepdim=True) / 448 * 2.0**-10
+    assert (error <= torch.maximum(x.double().abs() * (2.0**-4 + 1e-3), subnormal * 1.01)).all()
 
 
 def test_levels_are_those_that_max_printed():

@@ -34,8 +34,8 @@ def oracle(q, k, v, blocks, block, scale=None):
     return torch.softmax(scores, -1).nan_to_num(0.0) @ v, torch.logsumexp(scores, -1)
 
 
-def close(found, wanted, atol):
-    (out, lse), (right, sums) = found, wanted
+def close(computed, wanted, atol):
+    (out, lse), (right, sums) = computed, wanted
     assert torch.allclose(out.double(), right, atol=atol)
     assert torch.equal(lse.isinf(), sums.isinf()) and torch.allclose(
         lse.double().nan_to_num(neginf=0.0), sums.nan_to_num(neginf=0.0), atol=atol
@@ -89,7 +89,7 @@ def test_on_an_accelerator_flex_attention_is_given_the_same_blocks(length, block
     blocks = block_map("xattention", q, k, block=block)
     assert all(size % BLOCK == 0 for size in block_mask(blocks, length, block).BLOCK_SIZE)
     monkeypatch.setattr(module, "_flex", lambda: flex_attention)
-    monkeypatch.setattr(module, "accelerated", lambda at: True)
+    monkeypatch.setattr(module, "accelerated", lambda tensor: True)
     close(block_attention(q, k, v, blocks, block, 0.3), oracle(q, k, v, blocks, block, 0.3), 1e-5)
 
 
@@ -178,7 +178,7 @@ def test_xattention_by_a_loop():
         shares = torch.softmax(summed, -1).unflatten(0, (4, 4)).unflatten(2, (4, 4)).sum((1, 3))
         for row in range(4):
             retained, total = {0, row}, 0.0
-            for column in sorted(range(row + 1), key=lambda at, row=row: -float(shares[row, at])):
+            for column in sorted(range(row + 1), key=lambda column, row=row: -float(shares[row, column])):
                 if total >= 0.7 * 4:
                     break
                 retained.add(column)
@@ -206,7 +206,7 @@ def test_flex_prefill_takes_blocks_where_means_tell_and_lines_elsewhere():
 
 
 @pytest.mark.parametrize(
-    "kind, settings, said",
+    "kind, settings, message",
     [
         ("best", {}, "no block map 'best'"),
         ("xattention", {"gamma": 1.0}, "no setting 'gamma'; it has: stride, threshold"),
@@ -215,8 +215,8 @@ def test_flex_prefill_takes_blocks_where_means_tell_and_lines_elsewhere():
         ("vertical_slash", {"vertical": 0}, "vertical"),
     ],
 )
-def test_bad_settings_of_maps_are_refused(kind, settings, said):
-    with pytest.raises(BadSetting, match=said):
+def test_bad_settings_of_maps_are_refused(kind, settings, message):
+    with pytest.raises(BadSetting, match=message):
         block_map(kind, *states(1, 2, 1, 9, 4)[:2], **settings)
 
 

@@ -15,19 +15,19 @@ from analysis.timing.inference import time_decode
 BUILT = pytest.mark.skipif(not one_query.programs(), reason="no C++ compiler is here")
 
 
-def text(length, kv_heads=2, size=4, groups=3, most=2, seed=0, dtype=torch.float64):
-    """Keys and values [1, G, T, D] and memberships [T, K]: each token in 0 to `most` groups."""
+def text(length, kv_heads=2, size=4, groups=3, memberships=2, seed=0, dtype=torch.float64):
+    """Keys and values [1, G, T, D] and memberships [T, K]: each token in 0 to `memberships` groups."""
     draw = torch.Generator().manual_seed(seed)
     keys, values = (torch.randn(1, kv_heads, length, size, generator=draw, dtype=dtype) for _ in range(2))
     rank = torch.rand(length, groups, generator=draw).argsort(-1)
-    return keys, values, rank < torch.randint(0, most + 1, (length, 1), generator=draw)
+    return keys, values, rank < torch.randint(0, memberships + 1, (length, 1), generator=draw)
 
 
 def read_pairs(members, window, n_sink):
     """bool [T, T], True = read."""
-    at = torch.arange(len(members))
+    places = torch.arange(len(members))
     shared = (members[:, None] & members).any(-1)
-    return (shared | (at[:, None] - at < window) | (at < n_sink)) & (at <= at[:, None])
+    return (shared | (places[:, None] - places < window) | (places < n_sink)) & (places <= places[:, None])
 
 
 def by_definition(q, keys, values, read, scale):
@@ -50,16 +50,18 @@ def by_definition(q, keys, values, read, scale):
 )
 def test_every_step_is_the_masked_softmax(prompt, steps, shape, window, n_sink, kind, seed):
     length, (groups, memberships) = prompt + steps, shape
-    keys, values, members = text(length, groups=groups, most=memberships, seed=seed, dtype=kind)
+    keys, values, members = text(length, groups=groups, memberships=memberships, seed=seed, dtype=kind)
     members[seed % length, groups - 1] = True  # the highest bit of 64
     q = torch.randn(1, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1), dtype=kind)
     read = read_pairs(members, window, n_sink)
     stored = GroupMajor(keys[:, :, :prompt], values[:, :, :prompt], members[:prompt], window, n_sink)
     atol = 1e-5 if kind == torch.float32 else 1e-9
-    for at in range(prompt, length):
-        row = slice(at, at + 1)
-        stored.put(keys[:, :, row], values[:, :, row], members[at])
-        wanted, _ = by_definition(q[:, :, row], keys[:, :, : at + 1], values[:, :, : at + 1], read[row, : at + 1], 0.7)
+    for place in range(prompt, length):
+        row = slice(place, place + 1)
+        stored.put(keys[:, :, row], values[:, :, row], members[place])
+        wanted, _ = by_definition(
+            q[:, :, row], keys[:, :, : place + 1], values[:, :, : place + 1], read[row, : place + 1], 0.7
+        )
         with torch.no_grad():
             assert torch.allclose(stored.attend(q[:, :, row], 0.7).double(), wanted, atol=atol)
     assert stored.length == length
@@ -81,16 +83,16 @@ def test_a_step_reads_its_groups_and_the_window_alone():
 
 def test_no_step_copies_the_past():
     """Buffers stay where they are from step to step, but for the few that grow."""
-    keys, values, members = text(400, groups=3, most=1, dtype=torch.float32)
+    keys, values, members = text(400, groups=3, memberships=1, dtype=torch.float32)
     stored = GroupMajor(keys[:, :, :100], values[:, :, :100], members[:100], 8)
 
     def places():
         return [buffer.keys.rows.data_ptr() for buffer in (*stored._groups, stored._near)]
 
     moves = 0
-    for at in range(100, 400):
+    for place in range(100, 400):
         before = places()
-        stored.put(keys[:, :, at : at + 1], values[:, :, at : at + 1], members[at])
+        stored.put(keys[:, :, place : place + 1], values[:, :, place : place + 1], members[place])
         moves += sum(a != b for a, b in zip(before, places(), strict=True))
     assert moves <= 12, "each of the five buffers grew by half two or three times in 300 steps"
 
@@ -108,7 +110,7 @@ def test_growing_rows():
 @pytest.mark.parametrize("window", [1, 5, 40])
 def test_sinks_are_merged_exactly(window):
     length, n_sink = 30, 3
-    keys, values, members = text(length, most=2)
+    keys, values, members = text(length, memberships=2)
     q = torch.randn(1, 4, length, 4, dtype=torch.float64)
     without, with_sinks = (read_pairs(members, window, count) for count in (0, n_sink))
     result = read_sinks(*by_definition(q, keys, values, without, 0.7), q, keys, values, members[None], window, 3, 0.7)

@@ -23,9 +23,9 @@ def test_far_reading_leaves_the_sink_and_what_is_hidden_out():
 
 
 def test_the_strongest_head_is_the_first_of_those_that_give_most():
-    given = np.array([[[0.1, 0.4, 9.0]], [[0.3, 0.4, 9.0]]], np.float32)
+    attention = np.array([[[0.1, 0.4, 9.0]], [[0.3, 0.4, 9.0]]], np.float32)
     share, head = np.empty((1, 2), np.float32), np.empty((1, 2), np.int32)
-    strongest(given, share, head)
+    strongest(attention, share, head)
     assert share.tolist() == np.float32([[0.3, 0.4]]).tolist() and head.tolist() == [[1, 0]]
 
 

@@ -38,11 +38,13 @@ def test_what_a_gpu_is_predicted_to_take_by_hand():
     """Two groups of 512 tokens, a window of 64, one head of 64: pairs in the groups and in the window's tiles."""
     members = torch.arange(1024)[:, None] % 2 == torch.arange(2)
     chosen = plan(members, 64, 1, 64, torch.bfloat16, ON_GPU)
-    own = Accelerator()
-    dense = own.call + 4 * 64 * (1024 * 1025 / 2) / own.dense_rate
+    rates = Accelerator()
+    dense = rates.call + 4 * 64 * (1024 * 1025 / 2) / rates.dense_rate
     inner, near = 2 * (512 * 513 / 2), 1024 * (64 + gpu.ROWS)
     sparse = (
-        own.sparse_call + 4 * 64 * (inner / own.dense_rate + near / own.window_rate) + 12 * 64 * 1024 / own.copy_rate
+        rates.sparse_call
+        + 4 * 64 * (inner / rates.dense_rate + near / rates.window_rate)
+        + 12 * 64 * 1024 / rates.copy_rate
     )
     assert chosen.kernel == "groups" and chosen.cost == pytest.approx(sparse / dense)
     assert chosen.computed == pytest.approx((inner + near) / (1024 * 1025 / 2))
@@ -67,8 +69,8 @@ def test_grouped_attention_on_a_gpu(dtype, bound, size, length, kind):
         members |= one_group(length, 4, seed=1)
     members = members.cuda()
     wanted = by_hand(q, k, v, members, 128)[:2]
-    found = packed.grouped(q, k, v, members, 128, size**-0.5)
-    assert close(found, wanted, bound, max(2e-3, bound / 10)) and found[0].isfinite().all()
+    computed = packed.grouped(q, k, v, members, 128, size**-0.5)
+    assert close(computed, wanted, bound, max(2e-3, bound / 10)) and computed[0].isfinite().all()
 
 
 @pytest.mark.gpu
@@ -79,9 +81,9 @@ def test_dense_attention_gives_its_logsumexp_on_a_gpu(length, causal, dtype):
     q, k, v = states(2, 4, 2, length, 64, dtype)
     members = torch.ones(2, length, 1, dtype=torch.bool)
     wanted = by_hand(q, k, v, members, 1)[:2] if causal else everything(q, k, v)
-    found = dense_with_lse(*(x.cuda() for x in (q, k, v)), None, causal, 64**-0.5)
+    computed = dense_with_lse(*(x.cuda() for x in (q, k, v)), None, causal, 64**-0.5)
     bound = 1e-4 if dtype == torch.float32 else 3e-2
-    assert close([x.cpu() for x in found], wanted, bound, max(1e-4, bound / 10))
+    assert close([x.cpu() for x in computed], wanted, bound, max(1e-4, bound / 10))
 
 
 def everything(q, k, v):

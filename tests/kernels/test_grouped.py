@@ -49,8 +49,8 @@ def by_hand(q, k, v, members, window):
     return scores.softmax(-1) @ v, scores.logsumexp(-1), keep
 
 
-def close(found, wanted, atol=5e-6, sums=1e-5):
-    return (found[0] - wanted[0]).abs().max() < atol and (found[1] - wanted[1]).abs().max() < sums
+def close(computed, wanted, atol=5e-6, sums=1e-5):
+    return (computed[0] - wanted[0]).abs().max() < atol and (computed[1] - wanted[1]).abs().max() < sums
 
 
 @st.composite
@@ -257,8 +257,8 @@ def test_flash_attn_runs_the_same_algorithm(several, monkeypatch):
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(flash_attn_varlen_func=flash_attn_varlen_func))
     q, k, v = states(2, 4, 2, 150, 16)
     members = one_group(150, 5, 2) | (one_group(150, 5, 2, seed=3) & several)
-    found = packed.grouped(q, k, v, members, 9, 0.25, flash_attn=True)
-    assert close(found, by_hand(q, k, v, members, 9))
+    computed = packed.grouped(q, k, v, members, 9, 0.25, flash_attn=True)
+    assert close(computed, by_hand(q, k, v, members, 9))
 
 
 @pytest.mark.gpu

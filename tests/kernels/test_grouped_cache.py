@@ -23,14 +23,14 @@ def stepped(lm, ids, cache, start):
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("more", [{}, {"n_sink": 3}, {"window": 1}, {"window": 100}])
-def test_steps_equal_one_masked_pass(batch, more):
-    lm, ids, method = tiny("llama"), token_ids(batch, 60), Focus.build(router(6, 2), **more)
+@pytest.mark.parametrize("options", [{}, {"n_sink": 3}, {"window": 1}, {"window": 100}])
+def test_steps_equal_one_masked_pass(batch, options):
+    lm, ids, method = tiny("llama"), token_ids(batch, 60), Focus.build(router(6, 2), **options)
     with apply(lm, method), torch.no_grad():
-        whole = lm(ids, use_cache=False).logits
+        one_pass = lm(ids, use_cache=False).logits
     with apply(lm, method, kernels=True):
         cache = method.cache(lm)
-        assert (stepped(lm, ids, cache, 20) - whole).abs().max() < 1e-5
+        assert (stepped(lm, ids, cache, 20) - one_pass).abs().max() < 1e-5
         assert all(isinstance(layer, GroupedLayer) and layer.is_sorted for layer in cache.layers)
         kernels = {entry.kernel for entry in ran(lm) if entry.phase == "decode"}
     stored, read = cache_bytes(cache)
@@ -41,14 +41,14 @@ def test_more_text_after_a_sorted_past():
     """A second prompt on the same cache: back to the order of the text, and sorted anew at the next token."""
     lm, ids, method = tiny("qwen3"), token_ids(2, 50), Focus.build(router(), n_sink=2)
     with apply(lm, method), torch.no_grad():
-        whole = lm(ids, use_cache=False).logits
+        one_pass = lm(ids, use_cache=False).logits
     with apply(lm, method, kernels=True), torch.no_grad():
         cache = method.cache(lm)
         result = [stepped(lm, ids[:, :30], cache, 20)]
         for rows in (slice(30, 45), slice(45, 46), slice(46, 47), slice(47, 50)):
             result.append(lm(ids[:, rows], **as_past(lm, cache), use_cache=True).logits)
         phases = {(entry.phase, entry.kernel): entry for entry in ran(lm) if entry.layer == 0}
-    assert (torch.cat(result, 1) - whole).abs().max() < 1e-5
+    assert (torch.cat(result, 1) - one_pass).abs().max() < 1e-5
     assert phases["decode", "group-major cache"].calls == 12 and ("continued", "masked blocks") in phases
 
 

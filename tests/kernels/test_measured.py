@@ -95,18 +95,18 @@ def test_rows_are_those_of_numba_and_ranks_are_equal(data):
     scores[:, :first] = -np.inf
     about = {"mass": data.draw(st.sampled_from([0.5, 0.9, 0.99, 1.0])), "window": data.draw(st.integers(1, 300))}
     texts = texts_of(keys, first, **about, without_first=data.draw(st.booleans()), ids=draw.integers(0, 30, keys))
-    own, other = (
+    compiled, reference = (
         taken(scores, start, texts),
         taken(scores, start, texts, by_numba),
     )  # numbers, totals, distance, weights
     if about["mass"] < 1:  # a whole row ends where weights of 1e-8 differ in their last bit
-        np.testing.assert_array_equal(own[0][:, RANK], other[0][:, RANK])
+        np.testing.assert_array_equal(compiled[0][:, RANK], reference[0][:, RANK])
     if not texts.without_first:
-        np.testing.assert_array_equal(own[0][:, RANK], ranks(own[3], about["mass"], own[0][:, RANK]))
-    others = [index for index in range(len(ALL)) if index != RANK]
-    np.testing.assert_allclose(own[0][:, others], other[0][:, others], rtol=1e-5, atol=1e-5)
-    for mine, wanted in zip(own[1:], other[1:], strict=True):
-        np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(compiled[0][:, RANK], ranks(compiled[3], about["mass"], compiled[0][:, RANK]))
+    columns = [index for index in range(len(ALL)) if index != RANK]
+    np.testing.assert_allclose(compiled[0][:, columns], reference[0][:, columns], rtol=1e-5, atol=1e-5)
+    for ours, wanted in zip(compiled[1:], reference[1:], strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mass", [0.9, 1.0])
@@ -168,10 +168,10 @@ def test_attention_and_its_statistics_against_float64(dtype, apart, without_firs
         ],
         -1,
     )
-    own = reading.columns[-1][:, :, : len(CORE)]  # of head 2, [B, T, 6]
+    of_head = reading.columns[-1][:, :, : len(CORE)]  # of head 2, [B, T, 6]
     compared = [index for index in range(len(CORE)) if not (without_first and index == 3)]
     begun = int(without_first)
-    np.testing.assert_allclose(own[:, begun:, compared], wanted[:, 2, begun:][..., compared], rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(of_head[:, begun:, compared], wanted[:, 2, begun:][..., compared], rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(
         reading.means()[0, :4][:, compared], wanted[:, :, begun:].nanmean((0, 2))[:, compared], rtol=1e-5, atol=1e-5
     )
@@ -195,6 +195,6 @@ def test_without_a_compiler_numba_gives_the_same(monkeypatch):
     means, out = read()
     monkeypatch.setattr(native, "library", lambda: None)
     assert not measured.programs()
-    other, wanted = read()
-    np.testing.assert_allclose(means[0, :4], other[0, :4], rtol=1e-5, atol=1e-6)
+    by_numba_means, wanted = read()
+    np.testing.assert_allclose(means[0, :4], by_numba_means[0, :4], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-5)

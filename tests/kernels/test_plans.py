@@ -77,7 +77,7 @@ def test_pairs_are_counted_exactly_also_where_bit_sets_are_many():
 
 
 @pytest.mark.parametrize(
-    "given, backend, kernel",
+    "options, backend, kernel",
     [
         ({"backend": "reference"}, "reference", "masked"),
         ({"dtype": torch.float64}, "reference", "masked"),
@@ -95,13 +95,13 @@ def test_pairs_are_counted_exactly_also_where_bit_sets_are_many():
     ],
     ids=str,
 )
-def test_what_runs_where(given, backend, kernel):
-    built = chosen(**{"members": ONE} | given)
+def test_what_runs_where(options, backend, kernel):
+    built = chosen(**{"members": ONE} | options)
     assert (built.backend, built.kernel) == (backend, kernel)
 
 
 @pytest.mark.parametrize(
-    "given, said",
+    "options, message",
     [
         ({"backend": "magic"}, "'magic' and must be one of auto, reference, compiled, torch, flash_attn"),
         ({"backend": "torch", "dtype": torch.float64}, "not float64: use auto or reference"),
@@ -112,9 +112,9 @@ def test_what_runs_where(given, backend, kernel):
     ],
     ids=str,
 )
-def test_backends_refuse_what_they_cannot_do(given, said):
-    with pytest.raises(BadSetting, match=said):
-        chosen(ONE, **given)
+def test_backends_refuse_what_they_cannot_do(options, message):
+    with pytest.raises(BadSetting, match=message):
+        chosen(ONE, **options)
 
 
 def tensors():

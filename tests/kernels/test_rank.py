@@ -30,9 +30,9 @@ def test_the_count_is_that_of_a_sort(length, spread):
     rows = logits.softmax(-1)
     for mass in (0.1, 0.5, 0.9, 0.999, 1.0):
         assert np.array_equal(top_p_rank(rows, mass).numpy(), by_numpy(rows, mass)), mass
-        (ranks, least), (sorted_ranks, sorted_least) = rank.top_p(rows, mass), rank.by_sorting(rows, mass)
+        (ranks, threshold_of), (sorted_ranks, sorted_least) = rank.top_p(rows, mass), rank.by_sorting(rows, mass)
         assert torch.equal(ranks, sorted_ranks)
-        read = [(rows >= threshold[:, None]) & (rows > 0) for threshold in (least, sorted_least)]
+        read = [(rows >= threshold[:, None]) & (rows > 0) for threshold in (threshold_of, sorted_least)]
         assert torch.equal(*read) and bool((read[0].sum(-1) >= ranks).all())
 
 

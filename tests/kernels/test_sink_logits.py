@@ -33,20 +33,20 @@ def bound(dtype):
     return 3e-2 if dtype == torch.bfloat16 else 1e-5
 
 
-def close(found, wanted, dtype=torch.float32):
-    assert found.dtype == dtype and (found.double() - wanted).abs().max() < bound(dtype)
+def close(out, wanted, dtype=torch.float32):
+    assert out.dtype == dtype and (out.double() - wanted).abs().max() < bound(dtype)
 
 
 @st.composite
-def cases(draw, most=150):
+def cases(draw, longest=150):
     """(q, k, v, sinks) of one to three texts, heads that share keys or do not, sizes that fill no vector; sinks that
     take nothing, a part and nearly all."""
     batch, kv_heads, shared = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
-    length, size = draw(st.integers(1, most)), draw(st.sampled_from([4, 17, 40]))
-    made = torch.Generator().manual_seed(draw(st.integers(0, 999)))
+    length, size = draw(st.integers(1, longest)), draw(st.sampled_from([4, 17, 40]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
     heads = kv_heads * shared
-    q, k, v = (torch.randn(batch, n, length, size, generator=made) for n in (heads, kv_heads, kv_heads))
-    return q, k, v, torch.randn(heads, generator=made) * draw(st.sampled_from([0.0, 1.0, 8.0]))
+    q, k, v = (torch.randn(batch, n, length, size, generator=generator) for n in (heads, kv_heads, kv_heads))
+    return q, k, v, torch.randn(heads, generator=generator) * draw(st.sampled_from([0.0, 1.0, 8.0]))
 
 
 def causal(length, past=0):
@@ -145,10 +145,10 @@ def test_the_largest_scores(case, count, dtype):
     rows, steps = topk_attention(q, k, v, counts, SCALE, 0, sinks), q[:, :, -1:]
     step = topk_attention(steps, k, v, counts[..., -1:], SCALE, length - 1, sinks)
     by_torch = _by_torch(q, k, v, counts, SCALE, 0, sinks)
-    for (out, kept), rest in ((rows, slice(None)), (step, slice(length - 1, None)), (by_torch, slice(None))):
+    for (out, counted), rows_of in ((rows, slice(None)), (step, slice(length - 1, None)), (by_torch, slice(None))):
         # where bfloat16 makes ties of two keys, more are read
-        if torch.equal(kept, read[:, :, rest].sum(-1)):
-            close(out, wanted[:, :, rest], dtype)
+        if torch.equal(counted, read[:, :, rows_of].sum(-1)):
+            close(out, wanted[:, :, rows_of], dtype)
         else:
             assert dtype == torch.bfloat16
 
@@ -173,16 +173,16 @@ def test_what_is_left_of_a_prompt(case, new, dtype):
     *states, sinks = case
     q, k, v = (x.to(dtype) for x in states)
     batch, kv_heads, length, _ = k.shape
-    kept = torch.rand(batch, kv_heads, length, generator=torch.Generator().manual_seed(length)) < 0.5
-    kept[..., 0] = True
-    held = Ragged(k, v, kept)
-    more = [x[:, :, -new:] for x in (k, v)]
-    held.put(*more)
-    new = more[0].shape[2]
-    k, v = (torch.cat(pair, 2) for pair in zip((k, v), more, strict=True))
-    read = torch.cat([kept[:, :, None].expand(-1, -1, new, -1), causal(new).expand(batch, kv_heads, new, new)], -1)
+    stays = torch.rand(batch, kv_heads, length, generator=torch.Generator().manual_seed(length)) < 0.5
+    stays[..., 0] = True
+    ragged = Ragged(k, v, stays)
+    new_states = [x[:, :, -new:] for x in (k, v)]
+    ragged.put(*new_states)
+    new = new_states[0].shape[2]
+    k, v = (torch.cat(pair, 2) for pair in zip((k, v), new_states, strict=True))
+    read = torch.cat([stays[:, :, None].expand(-1, -1, new, -1), causal(new).expand(batch, kv_heads, new, new)], -1)
     read = read.repeat_interleave(q.shape[1] // kv_heads, 1)
-    close(held.attend(q[:, :, -new:], SCALE, sinks), defined(q[:, :, -new:], k, v, read, sinks)[0], dtype)
+    close(ragged.attend(q[:, :, -new:], SCALE, sinks), defined(q[:, :, -new:], k, v, read, sinks)[0], dtype)
 
 
 @settings(max_examples=30)
@@ -193,8 +193,8 @@ def test_dense_attention_causal_and_in_a_window(case, window, padded, dtype):
     length = q.shape[2]
     close(dense(q, k, v, None, True, SCALE, sink_logits=sinks), defined(q, k, v, causal(length), sinks)[0], dtype)
     last = q[:, :, -1:]
-    every = torch.ones(1, length, dtype=torch.bool)
-    close(dense(last, k, v, None, False, SCALE, sink_logits=sinks), defined(last, k, v, every, sinks)[0], dtype)
+    all_keys = torch.ones(1, length, dtype=torch.bool)
+    close(dense(last, k, v, None, False, SCALE, sink_logits=sinks), defined(last, k, v, all_keys, sinks)[0], dtype)
     mask = (causal(length) & ~causal(length).tril(-window)).expand(len(q), 1, -1, -1).clone()
     if padded:
         # rows that read nothing but their sink
@@ -203,7 +203,7 @@ def test_dense_attention_causal_and_in_a_window(case, window, padded, dtype):
 
 
 @settings(max_examples=15)
-@given(cases(most=140), st.booleans())
+@given(cases(longest=140), st.booleans())
 def test_a_gate_on_the_scores_and_its_gradients(case, multiply):
     q, k, v, sinks = (x.double().requires_grad_() for x in case)
     length = q.shape[2]
@@ -216,8 +216,8 @@ def test_a_gate_on_the_scores_and_its_gradients(case, multiply):
     out = biased_attention(q, k, v, gate, lambda of, start, stop: of[:, start:stop, :stop], SCALE, multiply, sinks)
     assert (out - wanted).abs().max() < 1e-10
     gradients = [torch.autograd.grad(x.sin().sum(), (q, k, v, gate, sinks)) for x in (out, wanted)]
-    for found, true in zip(*gradients, strict=True):
-        assert (found - true).abs().max() < 1e-9
+    for gradient, true in zip(*gradients, strict=True):
+        assert (gradient - true).abs().max() < 1e-9
 
 
 def test_three_keys_by_hand():
@@ -226,13 +226,13 @@ def test_three_keys_by_hand():
     v = torch.tensor([3.0, 6.0, 9.0]).view(1, 1, 3, 1).expand(1, 1, 3, 8).contiguous()
     sinks, wanted = torch.tensor([2.0]).log(), torch.tensor([3 / 3, 9 / 4, 18 / 5])
     everyone = torch.ones(1, 3, 1, dtype=torch.bool)
-    found = [
+    outputs = [
         dense(q, k, v, None, True, 1.0, sink_logits=sinks),
         grouped_attention(q, k, v, everyone, 1, 1.0, sink_logits=sinks)[0],
         topk_attention(q, k, v, [3], 1.0, sink_logits=sinks)[0],
         block_attention(q, k, v, torch.ones(1, 1, 1, 1, dtype=torch.bool), 4, 1.0, sinks)[0],
     ]
-    for out in found:
+    for out in outputs:
         torch.testing.assert_close(out[0, 0, :, 0], wanted, atol=1e-6, rtol=0)
 
 
@@ -251,14 +251,14 @@ def test_what_has_no_gradient_beside_sinks_says_so():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)])
 def test_on_a_gpu(dtype, atol):
-    made = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, n, 333, 64, generator=made).to(dtype) for n in (8, 2, 2))
-    sinks, here = torch.randn(8, generator=made), (q.cuda(), k.cuda(), v.cuda())
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, n, 333, 64, generator=generator).to(dtype) for n in (8, 2, 2))
+    sinks, on_gpu = torch.randn(8, generator=generator), (q.cuda(), k.cuda(), v.cuda())
     in_window = causal(333) & ~causal(333).tril(-40)
-    found = [
-        (dense(*here, None, True, SCALE, sink_logits=sinks.cuda()), causal(333)),
-        (dense(*here, in_window[None, None].cuda(), False, SCALE, sink_logits=sinks.cuda()), in_window),
-        (topk_attention(*here, [333] * 8, SCALE, sink_logits=sinks.cuda())[0], causal(333)),
+    outputs = [
+        (dense(*on_gpu, None, True, SCALE, sink_logits=sinks.cuda()), causal(333)),
+        (dense(*on_gpu, in_window[None, None].cuda(), False, SCALE, sink_logits=sinks.cuda()), in_window),
+        (topk_attention(*on_gpu, [333] * 8, SCALE, sink_logits=sinks.cuda())[0], causal(333)),
     ]
-    for out, read in found:
+    for out, read in outputs:
         assert (out.cpu().double() - defined(q, k, v, read, sinks)[0]).abs().max() < atol

@@ -15,7 +15,7 @@ def normal(*shape, seed=0):
 
 def states(length, heads=4, kv_heads=2, past=0, size=8, batch=2, seed=0, scale=2.0):
     q = normal(batch, heads, length, size, seed=seed) * scale
-    return q, *(normal(batch, kv_heads, past + length, size, seed=seed + at) for at in (1, 2))
+    return q, *(normal(batch, kv_heads, past + length, size, seed=seed + offset) for offset in (1, 2))
 
 
 def oracle(q, k, v, counts, past=0):

@@ -18,7 +18,7 @@ GENEROUS = {"skip_softmax": {"scale": 0.0}, "flex_prefill": {"gamma": 1.0}, "xat
 
 
 def test_these_are_all_there_are():
-    assert set(PREFILL) == set(BLOCK_RULES) == {name for name, made in METHODS.items() if made.saves == "prefill"}
+    assert set(PREFILL) == set(BLOCK_RULES) == {name for name, method in METHODS.items() if method.saves == "prefill"}
 
 
 @pytest.mark.parametrize("name", PREFILL)

@@ -147,5 +147,5 @@ def test_the_settings_are_those_it_was_fitted_for_and_unknown_routers_are_refuse
     state.tensors = {name: value for name, value in state.tensors.items() if not name.startswith("mlp")}
     with pytest.raises(NotFitted, match="router mlp was not fitted .* gwr_linear"):
         BucketRouting.build(state, router="mlp").check(tiny("llama"))
-    made = BucketRouting.build(made_state(C))
-    assert (made.window, made.n_sink, made.visited) == (4, 1, 4)
+    routing_method = BucketRouting.build(made_state(C))
+    assert (routing_method.window, routing_method.n_sink, routing_method.visited) == (4, 1, 4)

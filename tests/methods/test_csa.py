@@ -28,19 +28,19 @@ def policy(*budgets, cap=1 << 20):
 
 
 def test_a_policy_goes_to_plain_data_and_back():
-    made = CSA.build({"layers": 2, "heads": 3, "policy": [1, 2, 3, 4, 5, 6, 5]})
-    assert made.budgets == (1, 2, 3, 4, 5, 6) and made.cap == 5
-    assert made.counts(0) == [1, 2, 3] and made.counts(1) == [4, 5, 5]
-    again = CSA.build(json.loads(json.dumps(made.to_policy())))
-    assert (again.budgets, again.cap, again.shape) == (made.budgets, made.cap, (2, 3))
-    assert CSA.build(made.to_policy(), cap=2).counts(1) == [2, 2, 2]
+    plan = CSA.build({"layers": 2, "heads": 3, "policy": [1, 2, 3, 4, 5, 6, 5]})
+    assert plan.budgets == (1, 2, 3, 4, 5, 6) and plan.cap == 5
+    assert plan.counts(0) == [1, 2, 3] and plan.counts(1) == [4, 5, 5]
+    again = CSA.build(json.loads(json.dumps(plan.to_policy())))
+    assert (again.budgets, again.cap, again.shape) == (plan.budgets, plan.cap, (2, 3))
+    assert CSA.build(plan.to_policy(), cap=2).counts(1) == [2, 2, 2]
     plain = CSA.build(policy(1, 2, 3, 4, cap=3))
     plain.check(tiny("llama"))
     assert plain.to_policy() == {"layers": LAYERS, "heads": HEADS, "policy": policy(1, 2, 3, 4, cap=3)}
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("policy_text", "sentence"),
     [
         ("{", "no JSON"),
         ("3", "no list of"),
@@ -51,16 +51,16 @@ def test_a_policy_goes_to_plain_data_and_back():
         ({"layers": 2, "heads": 2, "policy": [1, 2, 3]}, "has 3 numbers, and 2 layers of 2 heads need 5"),
     ],
 )
-def test_what_is_no_policy_is_refused(given, sentence):
+def test_what_is_no_policy_is_refused(policy_text, sentence):
     with pytest.raises(BadSetting, match=sentence):
-        CSA.build(given)
+        CSA.build(policy_text)
 
 
 def test_the_mask_by_hand_with_ties_and_a_cap():
     rows = [[1.0, 9.0, 9.0, 9.0], [3.0, 1.0, 9.0, 9.0], [2.0, 2.0, 3.0, 9.0], [4.0, 1.0, 3.0, 3.0]]
-    kept = read_keys(CSA.build({"layers": 1, "heads": 2, "policy": [1, 9, 2]}), block([rows, rows])).int().tolist()
-    assert kept[0] == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]
-    assert kept[1] == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1]], "the cap is 2; ties all stay"
+    mask = read_keys(CSA.build({"layers": 1, "heads": 2, "policy": [1, 9, 2]}), block([rows, rows])).int().tolist()
+    assert mask[0] == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]
+    assert mask[1] == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1]], "the cap is 2; ties all stay"
 
 
 def test_reads_are_what_the_budgets_say_and_grow_with_the_cap():
@@ -82,7 +82,7 @@ def test_with_a_gradient_the_masked_path_runs():
     lm, ids = deepcopy(tiny("llama")).requires_grad_(True), token_ids(1, 12)
     with apply(lm, CSA.build(policy(1, 4, 9, 30)), kernels=True):
         lm(ids, use_cache=False).logits.sum().backward()
-        assert {one.kernel for one in ran(lm)} == {"masked blocks"}
+        assert {layer_run.kernel for layer_run in ran(lm)} == {"masked blocks"}
 
 
 def test_eviction_by_hand():
@@ -108,15 +108,15 @@ def test_a_cache_that_frees_what_was_dropped_reads_as_the_masked_pass(family):
     lm, ids = tiny(family), token_ids(2, 40, seed=4)
     method = CSA.build(policy(2, 3, 4, 5), eviction="at the budget")
     with apply(lm, method), torch.no_grad():
-        whole = lm(ids, use_cache=False).logits
+        logits_masked = lm(ids, use_cache=False).logits
     with apply(lm, method, kernels=True), torch.no_grad():
         cache = method.cache(lm)
-        assert torch.allclose(lm(ids[:, :25], past_key_values=cache).logits, whole[:, :25], atol=2e-5)
+        assert torch.allclose(lm(ids[:, :25], past_key_values=cache).logits, logits_masked[:, :25], atol=2e-5)
         ends = [25, 26, 29, *range(30, 41)]
         for start, end in zip(ends, ends[1:], strict=False):
             step = lm(ids[:, start:end], past_key_values=cache).logits
-            assert torch.allclose(step, whole[:, start:end], atol=2e-5), (start, end)
-            kinds = {one.kernel for one in ran(lm)}
+            assert torch.allclose(step, logits_masked[:, start:end], atol=2e-5), (start, end)
+            kinds = {layer_run.kernel for layer_run in ran(lm)}
         assert kinds == {"evicting cache"}
     shared = [[2, 3, 4, 5]] if lm.config.num_attention_heads == cache.layers[0].held.shape[1] else [[5, 9]]
     for layer in cache.layers:
@@ -128,8 +128,8 @@ def test_a_cache_that_frees_what_was_dropped_reads_as_the_masked_pass(family):
 
 def test_a_head_never_holds_more_than_its_budget():
     method = CSA.build(policy(1, 2, 5, 40), eviction="at the budget")
-    for one, _ in watched(tiny("llama"), method, token_ids(2, 40)):
-        read = one.read
+    for layer_block, _ in watched(tiny("llama"), method, token_ids(2, 40)):
+        read = layer_block.read
         assert read.sum(-1).amax((0, 2)).tolist() == [1, 2, 5, 40]
         assert read[..., torch.arange(40), torch.arange(40)].all(), "itself is always read"
         gone = read[:, :, :-1] & ~read[:, :, 1:]

@@ -24,7 +24,7 @@ from tests.contract.test_contract import lines, mean_queries
 from tests.made.passes import logits, seen
 from tests.made.tiny import BY_KIND, LAYERS, left_padded, tiny, token_ids
 
-MEMORY = [name for name, made in METHODS.items() if made.saves == "memory" and "ratio" in made.budget_steps]
+MEMORY = [name for name, method in METHODS.items() if method.saves == "memory" and "ratio" in method.budget_steps]
 
 
 STATES = {  # Ada-KV and PyramidKV find by its name what a score needs
@@ -64,8 +64,8 @@ def test_the_weights_that_decide_are_those_of_the_model(family):
     prompts = seen(lm, ids).prompts
     with torch.no_grad():
         stock = lm(ids, output_attentions=True, use_cache=False).attentions
-    for layer, whole in enumerate(sees_all(lm)):
-        assert not whole or torch.allclose(model_weights(prompts[layer]), stock[layer], atol=1e-5)
+    for layer, whole_past in enumerate(sees_all(lm)):
+        assert not whole_past or torch.allclose(model_weights(prompts[layer]), stock[layer], atol=1e-5)
 
 
 @pytest.mark.parametrize("score", RULES)
@@ -79,8 +79,8 @@ def test_a_layer_shares_out_its_keys_by_any_score(score):
             scores_of[layer] = scores
             return super().kept_keys(layer, scores)
 
-    found = made("ada_kv").fitted
-    for layer, stays in kept(lm, Watched(ratio=0.7, score=score, safe=0.0, window=6, fitted=found), ids).items():
+    heads_fitted = made("ada_kv").fitted
+    for layer, stays in kept(lm, Watched(ratio=0.7, score=score, safe=0.0, window=6, fitted=heads_fitted), ids).items():
         assert int(stays.sum()) == 2 * int(40 * 0.3)
         assert scores_of[layer][stays].min() >= scores_of[layer][~stays].max()
     even = kept(lm, made(score, ratio=0.7), ids)
@@ -127,7 +127,7 @@ def test_calibrated_shares_by_hand():
 @pytest.mark.parametrize("name", MEMORY)
 def test_a_model_in_float64_keeps_the_same_keys(name):
     lm, ids = tiny("llama"), token_ids(1, 40)
-    exact, single = (kept(one, made(name, ratio=0.5), ids) for one in (copy.deepcopy(lm).double(), lm))
+    exact, single = (kept(model, made(name, ratio=0.5), ids) for model in (copy.deepcopy(lm).double(), lm))
     assert all(torch.equal(exact[layer], single[layer]) for layer in range(LAYERS))
 
 
@@ -138,8 +138,8 @@ def test_expected_attention_turns_as_the_model_does(family):
     tables = seen(lm, token_ids(1, 30)).prompts[0].tables
     rotary = next(module for name, module in lm.named_modules() if name.endswith("rotary_emb"))
     ahead = rotary(torch.zeros(1, 1), torch.arange(30, 62)[None])
-    for mean, own in zip(mean_rotation(tables, 32), ahead, strict=True):
-        assert torch.allclose(mean.float(), own.mean(1, keepdim=True), atol=1e-5)
+    for mean, expected in zip(mean_rotation(tables, 32), ahead, strict=True):
+        assert torch.allclose(mean.float(), expected.mean(1, keepdim=True), atol=1e-5)
     assert mean_rotation(None, 32) is None
 
 
@@ -170,8 +170,8 @@ def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
         wanted = [ask(copy.deepcopy(past), question) for question in questions]
     with apply(lm, method, kernels=True), torch.no_grad():
         past = past_of(lm(ids[:, :40], **as_past(lm, method.cache(lm))))
-        held = sum(int(stays.sum()) for stays in method.kept_.values()) * 2 * 8 * 4
-        assert cache_bytes(past) == (held, held), "bytes of keys and values, and nothing beside"
+        bytes_held = sum(int(stays.sum()) for stays in method.kept_.values()) * 2 * 8 * 4
+        assert cache_bytes(past) == (bytes_held, bytes_held), "bytes of keys and values, and nothing beside"
         assert past.get_seq_length() == 40
         answers = [ask(copy.deepcopy(past), question) for question in questions]
         kernels = {entry.phase: entry.kernel for entry in ran(lm)}
@@ -179,7 +179,7 @@ def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
             ("continued", "decode"), "compacted cache"
         )
     if name != "duo_attention":
-        assert held == dense / 4 or name == "pyramid_kv" and abs(held / dense - 0.25) < 0.025
+        assert bytes_held == dense / 4 or name == "pyramid_kv" and abs(bytes_held / dense - 0.25) < 0.025
     for answer, right in zip(answers, wanted, strict=True):
         assert (answer - right).abs().max() < 1e-5
 
@@ -220,8 +220,8 @@ def test_the_heads_that_retrieve_least_keep_sinks_and_a_window():
     scores = torch.tensor([[0.5, 0.1], [0.4, 0.0], [0.2, 0.3]])
     method = METHODS["duo_attention"].build(Fitted("duo_attention", {"far": scores}), ratio=0.34, n_sink=2, window=3)
     assert method.streaming(scores).tolist() == [[False, True], [False, True], [False, False]]
-    ends, whole = [True] * 2 + [False] * 5 + [True] * 3, [True] * 10
-    for layer, wanted in enumerate([[whole, ends], [whole, ends], [whole, whole]]):
+    ends, all_stay = [True] * 2 + [False] * 5 + [True] * 3, [True] * 10
+    for layer, wanted in enumerate([[all_stay, ends], [all_stay, ends], [all_stay, all_stay]]):
         prompt = SimpleNamespace(layer=layer, key=torch.zeros(1, 2, 10, 8))
         assert method.kept_keys(layer, method.key_scores(prompt))[0].tolist() == wanted
 

@@ -31,41 +31,41 @@ def softmax_row(query, keys):
 def by_hand(kind, queries, keys, window):
     """[B][G][L] by loops, from the definitions alone."""
     batch, heads, length, _ = queries.shape
-    kv_heads, found = keys.shape[1], torch.empty(batch, keys.shape[1], length, dtype=torch.float64)
+    kv_heads, scores = keys.shape[1], torch.empty(batch, keys.shape[1], length, dtype=torch.float64)
     group = heads // kv_heads
     for b in range(batch):
         rows = [
             [softmax_row(queries[b, h, i], keys[b, h // group, : i + 1]) for i in range(length)] for h in range(heads)
         ]
         for g in range(kv_heads):
-            mine = rows[g * group : (g + 1) * group]
+            group_rows = rows[g * group : (g + 1) * group]
             for j in range(length):
                 if kind == "h2o":
-                    found[b, g, j] = sum(head[i][j] for head in mine for i in range(j, length)) / group
+                    scores[b, g, j] = sum(head[i][j] for head in group_rows for i in range(j, length)) / group
                 elif kind == "tova":
-                    found[b, g, j] = sum(head[-1][j] for head in rows) / heads if j < length - 1 else math.inf
+                    scores[b, g, j] = sum(head[-1][j] for head in rows) / heads if j < length - 1 else math.inf
                 elif kind == "keydiff":
                     unit = keys[b, g] / keys[b, g].norm(dim=-1, keepdim=True)
                     mean = unit.mean(0)
-                    found[b, g, j] = -float(unit[j] @ mean) / float(mean.norm())
+                    scores[b, g, j] = -float(unit[j] @ mean) / float(mean.norm())
                 elif j >= length - window:
-                    found[b, g, j] = math.inf
+                    scores[b, g, j] = math.inf
                 else:
                     near = [n for n in range(j - 2, j + 3) if 0 <= n < length - window]
                     last = range(length - window, length)
-                    total = sum(head[i][n] for head in mine for n in near for i in last)
-                    found[b, g, j] = total / len(last) / 5 / group
-    return found
+                    total = sum(head[i][n] for head in group_rows for n in near for i in last)
+                    scores[b, g, j] = total / len(last) / 5 / group
+    return scores
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_by_hand(kind):
     queries, keys, values = states()
-    found = analysis.eviction_scores(kind, queries, keys, values, window=7)
+    scores = analysis.eviction_scores(kind, queries, keys, values, window=7)
     wanted = by_hand(kind, queries, keys, 7)
     stays = wanted.isinf()
-    assert torch.allclose(found[~stays], wanted[~stays], atol=1e-12)
-    assert not stays.any() or (found[stays] > found[~stays].max()).all(), "what must stay has the largest score"
+    assert torch.allclose(scores[~stays], wanted[~stays], atol=1e-12)
+    assert not stays.any() or (scores[stays] > scores[~stays].max()).all(), "what must stay has the largest score"
 
 
 def test_an_example_that_can_be_redone_on_paper():
@@ -101,41 +101,41 @@ def test_expected_attention_by_hand():
     """Against weights of many normal queries: the mean of exp(q.k / sqrt(D)) is exp(mean + variance / 2)."""
     queries, keys, values = states(batch=1, heads=2, kv_heads=1, length=9, size=4)
     turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
-    found = expected_scores(queries, keys, values, lambda x: x @ turn.T, Scoring(0.5), sinks=2)
+    scores_given = expected_scores(queries, keys, values, lambda x: x @ turn.T, Scoring(0.5), sinks=2)
     wanted = torch.zeros(9, dtype=torch.float64)
     for head in queries[0]:
         mean, spread = turn @ head[2:].mean(0), turn @ torch.cov(head[2:].T) @ turn.T
         scores = torch.stack([mean @ key / 2 + key @ spread @ key / 8 for key in keys[0, 0]])
         wanted += torch.softmax(scores, 0) / 2
     wanted *= values[0, 0].norm(dim=-1)
-    assert torch.allclose(found[0, 0, 2:], wanted[2:]) and found[0, 0, :2].isinf().all()
+    assert torch.allclose(scores_given[0, 0, 2:], wanted[2:]) and scores_given[0, 0, :2].isinf().all()
 
 
 def test_expected_attention_under_a_soft_cap():
     """Against the mean of capped exponentials over a fine grid of queries of two dimensions."""
     queries, keys, values = states(batch=1, heads=1, kv_heads=1, length=9, size=2)
     scoring = Scoring(3.0, softcap=30.0)
-    found = expected_scores(queries, keys, values, lambda x: x, scoring, sinks=1)[0, 0, 1:]
-    known = queries[0, 0, 1:]
+    scores = expected_scores(queries, keys, values, lambda x: x, scoring, sinks=1)[0, 0, 1:]
+    without_sink = queries[0, 0, 1:]
     axis = torch.linspace(-9, 9, 601, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)  # standard normal in both directions
-    drawn = known.mean(0) + grid @ torch.linalg.cholesky(torch.cov(known.T)).T
+    drawn = without_sink.mean(0) + grid @ torch.linalg.cholesky(torch.cov(without_sink.T)).T
     capped = 30 * torch.tanh(3.0 * drawn @ keys[0, 0].T / 30)
     means = (capped.exp() * (-grid.square().sum(-1, keepdim=True) / 2).exp()).sum(0)
     wanted = means / means.sum() * values[0, 0].norm(dim=-1)
-    assert torch.allclose(found, wanted[1:], rtol=1e-3, atol=0)
+    assert torch.allclose(scores, wanted[1:], rtol=1e-3, atol=0)
 
 
 def test_every_head_keeps_its_best():
     scores = torch.tensor([[[4.0, 1, 3, 2, 0], [0, 9, 9, 9, 1]]])
-    kept = analysis.evict(scores, 0.6)
-    assert kept.tolist() == [[[True, False, True, False, False], [False, False, True, True, False]]], "later of equals"
+    stays = analysis.evict(scores, 0.6)
+    assert stays.tolist() == [[[True, False, True, False, False], [False, False, True, True, False]]], "later of equals"
 
 
 def test_a_layer_shares_its_keys_out():
     scores = torch.tensor([[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], [*[0.0] * 8, 0.01, 0.02]]])
-    kept = evict(scores, 0.5, "layer", safe=0.4)
-    assert kept[0, 0].sum() == 8 and kept[0, 1].nonzero().flatten().tolist() == [8, 9], "int(0.4 * 5) are safe"
+    stays = evict(scores, 0.5, "layer", safe=0.4)
+    assert stays[0, 0].sum() == 8 and stays[0, 1].nonzero().flatten().tolist() == [8, 9], "int(0.4 * 5) are safe"
     assert evict(scores, 0.5, "layer", safe=0.0)[0, 1].sum() == 0
     assert torch.equal(evict(scores, 0.5, "layer", safe=1.0), evict(scores, 0.5))
 
@@ -143,9 +143,9 @@ def test_a_layer_shares_its_keys_out():
 def test_a_layer_mixes_even_budgets_with_its_own():
     """By hand: of 2 x 5 keys the layer's best are 9 and 1; 0.4 x 5 + 0.6 of these are 7.4 and 2.6."""
     first = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
-    kept = evict(torch.tensor([[first, [*[0.0] * 8, 0.01, 0.15]]]), 0.5, "mixed", safe=0.4)
-    assert kept[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6, 7, 8, 9]
-    assert kept[0, 1].nonzero().flatten().tolist() == [7, 8, 9], "of equal ones the later"
+    stays = evict(torch.tensor([[first, [*[0.0] * 8, 0.01, 0.15]]]), 0.5, "mixed", safe=0.4)
+    assert stays[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6, 7, 8, 9]
+    assert stays[0, 1].nonzero().flatten().tolist() == [7, 8, 9], "of equal ones the later"
     scores = states()[0][..., 0]
     assert torch.equal(evict(scores, 0.5, "mixed", safe=0.0), evict(scores, 0.5, "layer", safe=0.0))
     assert torch.equal(evict(scores, 0.5, "mixed", safe=1.0), evict(scores, 0.5))
@@ -175,7 +175,7 @@ def test_a_pyramid_falls_and_keeps_its_sum():
 
 
 @pytest.mark.parametrize(
-    "call, said",
+    "call, message",
     [
         (lambda: eviction_scores("best", *states()), "no eviction score 'best'"),
         (lambda: eviction_scores("h2o", *states(heads=3)), "do not belong together"),
@@ -185,6 +185,6 @@ def test_a_pyramid_falls_and_keeps_its_sum():
         (lambda: evict(torch.ones(1, 1, 4), 0.5, "layer", 2.0), "safe is 2.0"),
     ],
 )
-def test_bad_arguments_are_refused(call, said):
-    with pytest.raises(BadSetting, match=said):
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises(BadSetting, match=message):
         call()

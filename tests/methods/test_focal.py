@@ -41,8 +41,10 @@ def test_the_softmax_by_hand():
 def test_tau_by_hand():
     """Three tokens whose x w is 2, 4 and -30, heads of 32: limits and offset are halved, 2.5 to 5 and 3."""
     rows = torch.tensor([[[2.0, 1], [4.0, 1], [-30.0, 1]]])
-    made = {mean: Learned.build(FocalWeights(1, 4, offset=6.0), mean=mean) for mean in ("prefix", "token", "literal")}
-    taus = {mean: method.tau(rows, 32).flatten().tolist() for mean, method in made.items()}
+    methods = {
+        mean: Learned.build(FocalWeights(1, 4, offset=6.0), mean=mean) for mean in ("prefix", "token", "literal")
+    }
+    taus = {mean: method.tau(rows, 32).flatten().tolist() for mean, method in methods.items()}
     assert taus["prefix"] == [5.0, 5.0, 2.5]  # 3 + 2, 3 + 3 clipped, 3 - 8 clipped
     assert taus["token"] == [5.0, 5.0, 2.5] and taus["literal"] == [2.5] * 3
     wide = Learned.build(FocalWeights(1, 4, offset=6.0), tau_max=14.0)
@@ -101,12 +103,12 @@ def test_a_gradient_reaches_the_weights_unless_the_paper_s_clip_stops_it():
 
 
 def test_weights_come_back_from_a_file(tmp_path):
-    path, made = tmp_path / "a" / "learned.safetensors", warm()
+    path, weights = tmp_path / "a" / "learned.safetensors", warm()
     with pytest.raises(NotFitted, match="'learned.safetensors'"):
         FocalWeights.load(path)
-    made.save(path, kind="trained", mean="token", tau_max=11.0)
+    weights.save(path, kind="trained", mean="token", tau_max=11.0)
     again = FocalWeights.load(path)
-    assert torch.equal(again.w, made.w) and again.offset == 7.5 and again.about["kind"] == "trained"
+    assert torch.equal(again.w, weights.w) and again.offset == 7.5 and again.about["kind"] == "trained"
     method = Learned.build(again, tau_min=4.0)
     assert (method.mean, method.tau_min, method.tau_max) == ("token", 4.0, 11.0)
     path.write_bytes(b"torn")
@@ -160,4 +162,4 @@ def test_pretraining_with_a_temperature_and_the_weights_beside_the_model(attenti
     assert weights.w.abs().max() > 0 and weights.about["kind"] == "trained", "they were trained with the model"
     row = evaluate("focal_learned")
     assert row["settings"] == {"mean": "prefix", "tau_min": 5.0, "tau_max": 10.0} and row["reads_causal"] == 1
-    assert "focal_learned" in [one.name for one in candidates(context, context.model(str(out)), None)]
+    assert "focal_learned" in [candidate.name for candidate in candidates(context, context.model(str(out)), None)]

@@ -27,14 +27,14 @@ HEADS, LENGTH = 2, 40
 
 
 @pytest.fixture(scope="module")
-def made():
+def routers():
     """(model, a router of each of its two key-value heads, one of both together, ids)."""
     model, ids = load_model(tiny("llama")), token_ids(2, LENGTH, seed=3)
     inputs = attention_inputs(model, list(ids.numpy()))
     settings = {"groups": 4, "window": 3, "n_sink": 1}
-    own = FocusRouter(model.num_layers, model.width, heads=HEADS, **settings).scale_to(inputs).fit_potential(inputs)
+    by_head = FocusRouter(model.num_layers, model.width, heads=HEADS, **settings).scale_to(inputs).fit_potential(inputs)
     shared = FocusRouter(model.num_layers, model.width, **settings).scale_to(inputs).fit_potential(inputs)
-    return model, own, shared, ids
+    return model, by_head, shared, ids
 
 
 def doubled(shared):
@@ -49,8 +49,8 @@ def doubled(shared):
 @pytest.mark.parametrize(
     "settings", [{}, {"reading": "soft"}, {"membership": "literal"}, {"membership": "prefix"}, {"top": 2}]
 )
-def test_heads_that_hold_the_same_read_as_one_router_for_all(made, settings, kernels):
-    model, _, shared, ids = made
+def test_heads_that_hold_the_same_read_as_one_router_for_all(routers, settings, kernels):
+    model, _, shared, ids = routers
     logits = []
     for router in (shared, doubled(shared)):
         with apply(model, Focus.build(router, **settings), kernels=kernels), torch.no_grad():
@@ -58,57 +58,57 @@ def test_heads_that_hold_the_same_read_as_one_router_for_all(made, settings, ker
     assert torch.allclose(*logits, atol=1e-5)
 
 
-def test_every_head_reads_by_its_own_groups(made):
+def test_every_head_reads_by_its_own_groups(routers):
     """Pair by pair, from the groups that each head's router gives by itself."""
-    model, own, _, ids = made
+    model, by_head, _, ids = routers
     read = {}
-    with apply(model, Focus.build(own), watch=lambda b, p: read.setdefault(b.layer, p > 0)), torch.no_grad():
+    with apply(model, Focus.build(by_head), watch=lambda b, p: read.setdefault(b.layer, p > 0)), torch.no_grad():
         model.lm(ids)
-    with apply(model, Focus.build(own), kernels=True), torch.no_grad():
+    with apply(model, Focus.build(by_head), kernels=True), torch.no_grad():
         model.lm(ids)
     causal, places = torch.ones(LENGTH, LENGTH).tril() > 0, torch.arange(LENGTH)
     near = (places[:, None] - places < 3) | (places < 1)
     hidden = attention_inputs(model, list(ids.numpy()))[0].view(2, LENGTH, -1)
     wanted = []
     for head in range(HEADS):
-        members = own.of_head(head).members(0, hidden).float()
+        members = by_head.of_head(head).members(0, hidden).float()
         wanted += [causal & (near | (members @ members.mT > 0))] * 2
     assert torch.equal(read[0], torch.stack(wanted, 1)) and not torch.equal(wanted[0], wanted[2])
 
 
 @pytest.mark.parametrize("reading", ["hard", "soft"])
-def test_kernels_and_the_masked_pass_agree(made, reading):
-    model, own, _, ids = made
+def test_kernels_and_the_masked_pass_agree(routers, reading):
+    model, by_head, _, ids = routers
     logits = []
     for kernels in (False, True):
-        with apply(model, Focus.build(own, reading=reading), kernels=kernels), torch.no_grad():
+        with apply(model, Focus.build(by_head, reading=reading), kernels=kernels), torch.no_grad():
             logits.append(model.lm(ids).logits)
     assert torch.allclose(*logits, atol=1e-5)
 
 
-def test_a_token_after_a_prompt_reads_the_same_from_the_sorted_cache(made):
-    model, own, _, ids = made
-    method = Focus.build(own)
+def test_a_token_after_a_prompt_reads_the_same_from_the_sorted_cache(routers):
+    model, by_head, _, ids = routers
+    method = Focus.build(by_head)
     with apply(model, method, kernels=True), torch.no_grad():
-        whole, cache = model.lm(ids).logits, method.cache(model.lm)
+        one_pass, cache = model.lm(ids).logits, method.cache(model.lm)
         model.lm(ids[:, :-2], past_key_values=cache, use_cache=True)
         assert isinstance(cache.layers[0], GroupedLayer) and len(cache.layers[0].held.texts) == 2 * HEADS
-        steps = [model.lm(one, past_key_values=cache, use_cache=True).logits for one in ids[:, -2:].split(1, 1)]
-        assert torch.allclose(torch.cat(steps, 1), whole[:, -2:], atol=1e-5)
+        steps = [model.lm(token, past_key_values=cache, use_cache=True).logits for token in ids[:, -2:].split(1, 1)]
+        assert torch.allclose(torch.cat(steps, 1), one_pass[:, -2:], atol=1e-5)
         keys = cache.layers[0].restore()[0]
     assert keys.shape[:3] == (2, HEADS, LENGTH)
 
 
 @pytest.mark.parametrize("reading", ["hard", "soft"])
-def test_learned_sinks_stand_beside_the_groups_of_each_head(made, reading):
+def test_learned_sinks_stand_beside_the_groups_of_each_head(routers, reading):
     """In float64 from the definition: of hard groups, and of gated scores."""
-    _, own, _, _ = made
+    _, by_head, _, _ = routers
     draw = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, n, LENGTH, 8, generator=draw) for n in (4, HEADS, HEADS))
     groups = torch.rand(2, LENGTH, HEADS, 4, generator=draw)
     groups = groups == groups.amax(-1, keepdim=True) if reading == "hard" else groups.softmax(-1)
     sinks = torch.tensor([0.3, -1.0, 2.0, 0.0])
-    done = Focus.build(own, reading=reading).attend(Call(0, q, k, v, 0.3, 0, groups, None, sinks))
+    done = Focus.build(by_head, reading=reading).attend(Call(0, q, k, v, 0.3, 0, groups, None, sinks))
     places = torch.arange(LENGTH)
     near = (places[:, None] - places < 3) | (places < 1)
     scores = q.double() @ k.double().repeat_interleave(2, 1).mT * 0.3
@@ -123,42 +123,42 @@ def test_learned_sinks_stand_beside_the_groups_of_each_head(made, reading):
     assert (done.out.double() - wanted).abs().max() < 1e-5
 
 
-def test_each_head_is_balanced_by_itself_and_comes_back_from_its_file(made, tmp_path):
-    model, own, shared, ids = made
+def test_each_head_is_balanced_by_itself_and_comes_back_from_its_file(routers, tmp_path):
+    model, by_head, shared, ids = routers
     inputs = attention_inputs(model, list(ids.numpy()))
-    assert own.size == HEADS * shared.size
+    assert by_head.size == HEADS * shared.size
     for head in range(HEADS):
-        one = own.of_head(head)
+        single = by_head.of_head(head)
         for membership in ("causal", "literal", "prefix"):
-            of_head = own.soft(1, inputs[1], membership=membership)[:, head]
-            assert torch.allclose(of_head, one.soft(1, inputs[1], membership=membership), atol=1e-6)
-        assert torch.allclose(one.variant().fit_potential(inputs).potential, one.potential, atol=1e-6)
-    control = random_centroids(own, inputs)
-    assert control.heads == HEADS and not torch.equal(control.centroids, own.centroids)
-    loaded = FocusRouter.load(own.save(tmp_path / "own"))
-    assert loaded.heads == HEADS and torch.equal(loaded.centroids, own.centroids)
+            of_head = by_head.soft(1, inputs[1], membership=membership)[:, head]
+            assert torch.allclose(of_head, single.soft(1, inputs[1], membership=membership), atol=1e-6)
+        assert torch.allclose(single.variant().fit_potential(inputs).potential, single.potential, atol=1e-6)
+    control = random_centroids(by_head, inputs)
+    assert control.heads == HEADS and not torch.equal(control.centroids, by_head.centroids)
+    loaded = FocusRouter.load(by_head.save(tmp_path / "own"))
+    assert loaded.heads == HEADS and torch.equal(loaded.centroids, by_head.centroids)
     path = shared.save(tmp_path / "earlier").with_suffix(".json")
     note = json.loads(path.read_text())
     del note["settings"]["heads"]
     path.write_text(json.dumps(note))
     assert FocusRouter.load(tmp_path / "earlier").heads == 1
-    assert router_hash(shared) == router_hash(FocusRouter.load(tmp_path / "earlier")) != router_hash(own)
+    assert router_hash(shared) == router_hash(FocusRouter.load(tmp_path / "earlier")) != router_hash(by_head)
 
 
-def test_what_cannot_be_is_refused(made):
-    model, own, shared, _ = made
+def test_what_cannot_be_is_refused(routers):
+    model, by_head, shared, _ = routers
     with pytest.raises(BadSetting, match="for 3 key-value heads"):
         Focus.build(FocusRouter(model.num_layers, model.width, heads=3)).check(model.lm)
     with pytest.raises(BadSetting, match="groups that all heads share"):
-        carry("focus", Focus.build(own), model.num_layers)
+        carry("focus", Focus.build(by_head), model.num_layers)
 
 
-def test_pairs_are_the_mean_of_the_heads(made):
-    model, own, _, ids = made
-    noted = Noted.build(own)
+def test_pairs_are_the_mean_of_the_heads(routers):
+    model, by_head, _, ids = routers
+    noted = Noted.build(by_head)
     with apply(model, noted), torch.no_grad():
         model.lm(ids[:1])
-    members = own.members(0, attention_inputs(model, [ids[0].numpy()])[0])  # [T, heads, K]
+    members = by_head.members(0, attention_inputs(model, [ids[0].numpy()])[0])  # [T, heads, K]
     pairs = [read_pairs(members[:, head], 3, 1) for head in range(HEADS)]
     assert noted.pairs[0] == round(sum(pairs) / HEADS)
     largest = max(int(members[:, head].sum(0).max()) for head in range(HEADS))
@@ -188,10 +188,10 @@ def test_training_moves_each_head_by_its_own_tokens(tmp_path):
     for head in range(HEADS):
         moved = follow(old[0, 2 * head : 2 * head + 2], vectors[:, 4 * head : 4 * head + 4], groups[0, :, head], 0.75)
         assert torch.allclose(router.centroids[0, 2 * head : 2 * head + 2], moved, atol=1e-6)
-    one = router.of_head(1)
+    second = router.of_head(1)
     recluster(router, [hidden[0]] * 3, 0)
-    recluster(one, [hidden[0]] * 3, 0)
-    directions = (torch.nn.functional.normalize(x, dim=-1) for x in (router.centroids[:, 2:], one.centroids))
+    recluster(second, [hidden[0]] * 3, 0)
+    directions = (torch.nn.functional.normalize(x, dim=-1) for x in (router.centroids[:, 2:], second.centroids))
     assert torch.allclose(*directions, atol=1e-5)
 
 

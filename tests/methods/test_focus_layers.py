@@ -52,10 +52,10 @@ def test_a_token_after_a_prompt_reads_the_same_from_the_cache(routed):
     model, router, ids = routed
     method = Focus.build(router)
     with apply(model, method, kernels=True), torch.no_grad():
-        whole, cache = model.lm(ids).logits[:, -1], method.cache(model.lm)
+        one_pass, cache = model.lm(ids).logits[:, -1], method.cache(model.lm)
         model.lm(ids[:, :-1], past_key_values=cache, use_cache=True)
         last = model.lm(ids[:, -1:], past_key_values=cache, use_cache=True).logits[:, -1]
-    assert torch.allclose(last, whole, atol=1e-5)
+    assert torch.allclose(last, one_pass, atol=1e-5)
 
 
 def test_what_cannot_leave_is_refused_and_the_choice_comes_back_from_its_file(routed, tmp_path):

@@ -77,9 +77,9 @@ def test_sinks_are_counted_from_the_first_real_token():
 def test_soft_gates_by_hand(form):
     soft = torch.tensor([[[0.9, 0.1], [0.2, 0.8], [0.5, 0.5], [1.0, 0.0]]])
     router = FocusRouter(1, 4, groups=2, gate=form, gate_sharpness=4.0, gate_offset=0.25)
-    made, one = Focus(router=router, window=1, reading="soft"), block(soft, weights=[2, 3, 5, 7])
-    assert made.mask(one) is None
-    computed = made.scores(one)[0, 0]
+    focus, tokens = Focus(router=router, window=1, reading="soft"), block(soft, weights=[2, 3, 5, 7])
+    assert focus.mask(tokens) is None
+    computed = focus.scores(tokens)[0, 0]
     for query in range(4):
         for key in range(query):
             affinity = sum(float(a) * float(b) for a, b in zip(soft[0, query], soft[0, key], strict=True))
@@ -90,14 +90,14 @@ def test_soft_gates_by_hand(form):
                 "log": score - math.log(1 + math.exp(-4 * (affinity - 0.25))),
             }[form]
             assert computed[query, key] == pytest.approx(gate, abs=1e-5)
-        assert computed[query, query] == one.scores[0, 0, query, query], "the window is left as it is"
+        assert computed[query, query] == tokens.scores[0, 0, query, query], "the window is left as it is"
 
 
 def test_memberships_by_hand_literal_and_causal():
     torch.manual_seed(0)
     router = FocusRouter(1, 4, groups=3)
-    hidden, other = torch.randn(1, 5, 4), torch.randn(1, 5, 4)
-    router.fit_potential([other[0]])
+    hidden, replacement = torch.randn(1, 5, 4), torch.randn(1, 5, 4)
+    router.fit_potential([replacement[0]])
     with torch.no_grad():
         logits = (hidden[0] @ router.projection[0] @ router.centroids[0].T / 0.1).double().numpy()
     not_padding = torch.ones(1, 5, dtype=torch.bool)
@@ -107,10 +107,10 @@ def test_memberships_by_hand_literal_and_causal():
         balanced /= balanced.sum(0, keepdims=True)
         balanced /= balanced.sum(1, keepdims=True)
     changed = hidden.clone()
-    changed[0, 4] = other[0, 4]
+    changed[0, 4] = replacement[0, 4]
     for name, wanted in (("causal", biased / biased.sum(1, keepdims=True)), ("literal", balanced)):
-        made = Focus(router=router, reading="soft", membership=name)
-        groups, moved = (made.token_features(0, x, not_padding)[0].detach() for x in (hidden, changed))
+        focus = Focus(router=router, reading="soft", membership=name)
+        groups, moved = (focus.token_features(0, x, not_padding)[0].detach() for x in (hidden, changed))
         np.testing.assert_allclose(groups, wanted, atol=1e-5)
         assert bool((groups - moved)[:4].abs().max() > 1e-4) == (name == "literal"), "a later token moves earlier ones"
 
@@ -125,9 +125,9 @@ def test_hard_and_straight_through_memberships():
 
 
 def test_the_router_says_what_it_was_made_for():
-    made = Focus.build(FocusRouter(1, 4, groups=4, top=2, window=9, n_sink=3))
-    assert (made.top, made.window, made.n_sink, made.addon().K) == (2, 9, 3, 4)
-    assert Focus.build(made.router, window=5).window == 5
+    focus = Focus.build(FocusRouter(1, 4, groups=4, top=2, window=9, n_sink=3))
+    assert (focus.top, focus.window, focus.n_sink, focus.addon().K) == (2, 9, 3, 4)
+    assert Focus.build(focus.router, window=5).window == 5
 
 
 def test_every_method_describes_itself_as_plain_data():

@@ -66,7 +66,7 @@ def test_a_method_with_former_names_computes_what_it_did():
         def scale_queries(self, layer, query, of_tokens):
             return query / 2
 
-    with pytest.warns(DeprecationWarning) as seen:
+    with pytest.warns(DeprecationWarning) as warned:
 
         @dataclass
         class Former(Method):
@@ -80,8 +80,12 @@ def test_a_method_with_former_names_computes_what_it_did():
             def keep(self, block):
                 return super().keep(block)
 
-    assert sorted(str(one.message).split()[0] for one in seen) == ["Former.keep", "Former.sharpen", "Inheriting.keep"]
-    assert seen[0].filename == __file__
+    assert sorted(str(warning.message).split()[0] for warning in warned) == [
+        "Former.keep",
+        "Former.sharpen",
+        "Inheriting.keep",
+    ]
+    assert warned[0].filename == __file__
     assert torch.equal(of_llama(Former()), of_llama(Now())) and torch.equal(of_llama(Inheriting()), of_llama(Now()))
     assert not torch.equal(of_llama(Now()), of_llama(Method()))
 
@@ -99,8 +103,8 @@ def test_an_evicting_method_with_former_names_keeps_the_same_keys():
 
     method = Newest(ratio=0.75)
     of_llama(method)
-    kept = method.kept_[0][0, 0]
-    assert kept.sum() == len(kept) // 4 and bool(kept[-(len(kept) // 4) :].all())
+    stays = method.kept_[0][0, 0]
+    assert stays.sum() == len(stays) // 4 and bool(stays[-(len(stays) // 4) :].all())
 
 
 def test_a_module_is_found_under_its_former_name_with_a_warning():

@@ -27,7 +27,7 @@ def defined(lm, family, ids, begin, end):
         weight = getattr(module, PROJECTION.get(family, "o_proj")).weight.detach().double()
         weight = weight if family == "gpt2" else weight.T  # [H D, d]
         (heads, _, size), group = query.shape, query.shape[0] // key.shape[0]
-        found = torch.zeros(len(key), end - begin, dtype=torch.float64)
+        largest = torch.zeros(len(key), end - begin, dtype=torch.float64)
         for h in range(heads):
             out = weight[h * size : (h + 1) * size]
             added = (value[h // group, begin:end] @ out).norm(dim=-1)
@@ -36,8 +36,8 @@ def defined(lm, family, ids, begin, end):
                 scores = key[h // group, stand] @ query[h, row] * prompts[layer].scoring.factor
                 weights = scores.softmax(-1)[min(4, begin) : min(4, begin) + end - begin]
                 scored = weights * added / entering[layer][row].double().norm()
-                found[h // group] = torch.maximum(found[h // group], scored)
-        rows.append(found)
+                largest[h // group] = torch.maximum(largest[h // group], scored)
+        rows.append(largest)
     return rows
 
 
@@ -51,8 +51,8 @@ def test_scores_are_those_of_the_definition(family):
         assert torch.allclose(method.found_[0][layer].double(), wanted, rtol=1e-3)
         stays = method.kept_[layer][0]
         assert stays.sum(-1).tolist() == [12] * len(stays) and stays[:, :4].all()
-        for scores, kept in zip(wanted[:, 4:], stays[:, 4:], strict=True):
-            assert scores[kept].min() >= scores[~kept].max() * (1 - 1e-3)
+        for scores, stays_of in zip(wanted[:, 4:], stays[:, 4:], strict=True):
+            assert scores[stays_of].min() >= scores[~stays_of].max() * (1 - 1e-3)
 
 
 def test_a_token_that_enters_as_zeros_gives_no_key_a_score_without_end():

@@ -43,8 +43,12 @@ def test_layers_below_an_anchor_read_its_keys():
         wanted[query, first[query].topk(min(K, query + 1)).indices] = True
     for layer in read:
         assert torch.equal(layer, wanted.expand_as(layer))
-    own = read_by(lm, METHODS["layer_reuse"](k=K, pattern="FSF"), ids)
-    assert torch.equal(own[1], own[0]) and not torch.equal(own[2], own[0]) and (own[2].sum(-1) <= K).all()
+    two_anchors = read_by(lm, METHODS["layer_reuse"](k=K, pattern="FSF"), ids)
+    assert (
+        torch.equal(two_anchors[1], two_anchors[0])
+        and not torch.equal(two_anchors[2], two_anchors[0])
+        and (two_anchors[2].sum(-1) <= K).all()
+    )
 
 
 def test_with_all_keys_nothing_changes_and_a_wrong_pattern_is_refused():
@@ -63,31 +67,33 @@ def test_with_all_keys_nothing_changes_and_a_wrong_pattern_is_refused():
 def test_the_overlap_of_layers_is_that_of_the_stock_attention():
     """Set by set, of the compared queries."""
     lm, ids = tiny("llama"), token_ids(1, T)
-    found = overlaps(load_model(lm), [ids[0].numpy()], K)
+    shares = overlaps(load_model(lm), [ids[0].numpy()], K)
     best = [
         {row: set(layer[row].topk(K).indices.tolist()) for row in rows_of(T).tolist()}
         for layer in stock_attention(lm, ids)
     ]
     for a, b in itertools.product(range(LAYERS), repeat=2):
         wanted = np.mean([len(best[a][row] & best[b][row]) / K for row in best[a]])
-        assert found[a, b] == pytest.approx(wanted)
+        assert shares[a, b] == pytest.approx(wanted)
 
 
 def test_the_command_places_anchors_by_the_overlap(context, home):
     text = context.add_text("one", TEXT)
-    asked = {"model": str(home / "tiny"), "text": text, "anchors": 2}
-    made = reuse(Reuse(**asked, k=4), context=context)
-    table = made.overlap.pivot(index="layer", columns="other", values="shared").to_numpy()
-    assert made.pattern == spelled(place_anchors(table, 2), LAYERS) and made.mean == served(table, [0, *placed(made)])
-    assert np.allclose(table, table.T) and (np.diag(table) == 1).all() and 0 < made.chance < 0.2
-    assert made.mean >= made.even - 1e-9 and f"{made.mean:.0%}" in made.sentence
+    request = {"model": str(home / "tiny"), "text": text, "anchors": 2}
+    answer = reuse(Reuse(**request, k=4), context=context)
+    table = answer.overlap.pivot(index="layer", columns="other", values="shared").to_numpy()
+    assert answer.pattern == spelled(place_anchors(table, 2), LAYERS) and answer.mean == served(
+        table, [0, *placed(answer)]
+    )
+    assert np.allclose(table, table.T) and (np.diag(table) == 1).all() and 0 < answer.chance < 0.2
+    assert answer.mean >= answer.even - 1e-9 and f"{answer.mean:.0%}" in answer.sentence
     with pytest.raises(BadSetting, match="a text of 4,000 tokens is needed"):
-        reuse(Reuse(**asked, k=1000), context=context)
+        reuse(Reuse(**request, k=1000), context=context)
 
 
-def placed(made) -> list[int]:
+def placed(answer) -> list[int]:
     """The anchors of an answer, the first apart."""
-    return [layer for layer, letter in enumerate(made.pattern) if letter == "F" and layer]
+    return [layer for layer, letter in enumerate(answer.pattern) if letter == "F" and layer]
 
 
 def test_the_overlap_by_hand():
@@ -108,9 +114,9 @@ def test_anchors_are_the_best_of_all_placements():
         np.fill_diagonal(shares, 1)
         for count in range(1, layers + 1):
             placed = place_anchors(shares, count)
-            others = [[0, *rest] for rest in itertools.combinations(range(1, layers), count - 1)]
-            best = max(total(shares, anchors) for anchors in others)
-            assert placed in others and total(shares, placed) == pytest.approx(best)
+            placements = [[0, *further] for further in itertools.combinations(range(1, layers), count - 1)]
+            best = max(total(shares, anchors) for anchors in placements)
+            assert placed in placements and total(shares, placed) == pytest.approx(best)
 
 
 def test_patterns_by_hand():

@@ -54,8 +54,8 @@ def test_collisions_are_counted_table_by_table(collide):
         keys = torch.randint(0, 4, (2, 2, 11, 9), generator=draw).short() * apart
         equal = queries.unflatten(1, (2, 2))[:, :, :, :, None] == keys[:, :, None, None]
         assert torch.equal(collide(queries, keys, enough), (equal.sum(-1) >= enough).flatten(1, 2))
-    many = torch.zeros(1, 1, 1, 600, dtype=torch.int16)
-    assert collide(many, many, 600).all() and not collide(many, many, 601).any(), "counts do not run over"
+    codes = torch.zeros(1, 1, 1, 600, dtype=torch.int16)
+    assert collide(codes, codes, 600).all() and not collide(codes, codes, 601).any(), "counts do not run over"
 
 
 @pytest.mark.parametrize("variant, needed", [("paper", 2), ("hub", 1)])
@@ -71,8 +71,8 @@ def test_the_chance_of_being_found_is_how_often_it_happens(variant, needed):
     query, rounds = torch.tensor([[1.0, 0.0]]), 4000
     key = torch.stack([cosine, (1 - cosine.square()).sqrt()], -1)
     planes = torch.randn(2, 8 * rounds, 4, generator=draw)
-    same = (hash_codes(query, planes) == hash_codes(key, planes)).unflatten(-1, (rounds, 8)).sum(-1) >= needed
-    assert torch.allclose(same.float().mean(-1), chances, atol=4 * 0.5 / rounds**0.5)
+    collided = (hash_codes(query, planes) == hash_codes(key, planes)).unflatten(-1, (rounds, 8)).sum(-1) >= needed
+    assert torch.allclose(collided.float().mean(-1), chances, atol=4 * 0.5 / rounds**0.5)
 
 
 @pytest.mark.parametrize("variant", ["paper", "hub"])
@@ -103,10 +103,10 @@ def test_both_sums_are_right_on_average_over_seeds(variant, monkeypatch):
     sums, unweighted, rounds = [], [], 600
     for seed in range(rounds):
         method = drawn(PIG(zeros(2, 6), bits=2, tables=8, variant=variant, **ALL_READ), 6, seed)
-        one = text(method, query, key)
-        weights = (method.scores(one).double().exp() * (method.mask(one) & one.visible))[0]  # [H, T, T]
+        tokens = text(method, query, key)
+        weights = (method.scores(tokens).double().exp() * (method.mask(tokens) & tokens.visible))[0]  # [H, T, T]
         sums.append(torch.cat([weights.sum(-1, keepdim=True), weights @ value.double()], -1))
-        unweighted.append((one.scores.double().exp() * (weights > 0))[0].sum(-1))
+        unweighted.append((tokens.scores.double().exp() * (weights > 0))[0].sum(-1))
     sums, unweighted = torch.stack(sums), torch.stack(unweighted)  # [rounds, H, T, 1 + D]
     dense = ((query @ key.mT).double().exp()) * torch.ones(10, 10).tril()
     wanted = torch.cat([dense.sum(-1, keepdim=True), dense @ value.double()], -1)
@@ -124,9 +124,9 @@ def test_the_error_of_the_output_falls_with_more_tables():
         off = 0.0
         for seed in range(5):
             method = drawn(PIG(zeros(2), bits=4, tables=tables, **ALL_READ), 8, seed)
-            one = text(method, query, key)
-            read = method.mask(one) & one.visible
-            out = torch.softmax(method.scores(one).masked_fill(~read, -torch.inf), -1)[0] @ value
+            tokens = text(method, query, key)
+            read = method.mask(tokens) & tokens.visible
+            out = torch.softmax(method.scores(tokens).masked_fill(~read, -torch.inf), -1)[0] @ value
             off += (out - dense).norm() / 5
         errors.append(float(off / dense.norm()))
     assert errors == sorted(errors, reverse=True) and errors[-1] < 0.05 < errors[0]
@@ -135,14 +135,14 @@ def test_the_error_of_the_output_falls_with_more_tables():
 def test_what_is_always_read_keeps_its_score():
     query, key, _ = normal_states(2, 1, 12, size=0.6)
     method = drawn(PIG(zeros(2), bits=5, tables=4, n_sink=2, window=3, dense_every=2), 8)
-    one = text(method, query, key)
-    scores, kept = method.scores(one), method.mask(one)
-    near = (one.distances() < 3) | (one.columns < 2)
-    assert kept[..., near].all() and torch.equal(scores[..., near], one.scores[..., near])
-    far = ~near & one.visible[0, 0]
-    assert (scores[..., far] > one.scores[..., far]).any() and not kept[..., far].all()
+    tokens = text(method, query, key)
+    scores, reads = method.scores(tokens), method.mask(tokens)
+    near = (tokens.distances() < 3) | (tokens.columns < 2)
+    assert reads[..., near].all() and torch.equal(scores[..., near], tokens.scores[..., near])
+    far = ~near & tokens.visible[0, 0]
+    assert (scores[..., far] > tokens.scores[..., far]).any() and not reads[..., far].all()
     cosine = torch.nn.functional.cosine_similarity(query[:, :, None].double(), key[:, None].double(), dim=-1)
-    wanted = one.scores[0].double() - (method.chance(cosine) + 1e-4).log()
+    wanted = tokens.scores[0].double() - (method.chance(cosine) + 1e-4).log()
     assert torch.allclose(scores[0, :, far].double(), wanted[:, far], atol=1e-3)
     assert method.reads_all(0) and method.reads_all(2) and not method.reads_all(1)
 
@@ -162,19 +162,19 @@ def test_keys_are_hashed_without_the_mean_of_those_before_their_block(variant, m
     fitted.tensors["key"] += 0.7
     settings = {"bits": 3, "tables": 6, "n_sink": 0, "window": 1, "dense_every": 0, "variant": variant}
     by_blocks = drawn(PIG(fitted, centre="blocks", **settings), 6)
-    one = text(by_blocks, query, key)
-    kept, scores = by_blocks.mask(one)[0], by_blocks.scores(one)[0]
+    tokens = text(by_blocks, query, key)
+    reads, scores = by_blocks.mask(tokens)[0], by_blocks.scores(tokens)[0]
     for i in range(11):
         plain = Fitted("magicpig", dict(fitted.tensors))
         if begin := i // 4 * 4:
             plain.tensors["key"] = plain.tensors["key"].clone()
             plain.tensors["key"][1] = key[:, :begin].mean(1)
         alone = drawn(PIG(plain, **settings), 6)
-        other = text(alone, query, key)
-        assert torch.equal(kept[:, i], alone.mask(other)[0, :, i]), "as with that mean for the whole text"
-        assert torch.allclose(scores[:, i], alone.scores(other)[0, :, i], atol=1e-5)
-    whole = drawn(PIG(fitted, **settings), 6)
-    assert not torch.equal(kept[:, 4:], whole.mask(text(whole, query, key))[0][:, 4:])
+        tokens_alone = text(alone, query, key)
+        assert torch.equal(reads[:, i], alone.mask(tokens_alone)[0, :, i]), "as with that mean for the whole text"
+        assert torch.allclose(scores[:, i], alone.scores(tokens_alone)[0, :, i], atol=1e-5)
+    of_whole_text = drawn(PIG(fitted, **settings), 6)
+    assert not torch.equal(reads[:, 4:], of_whole_text.mask(text(of_whole_text, query, key))[0][:, 4:])
 
 
 def test_a_block_reads_no_future_and_padding_moves_no_block(monkeypatch):
@@ -182,17 +182,17 @@ def test_a_block_reads_no_future_and_padding_moves_no_block(monkeypatch):
     lm, ids = tiny("llama"), token_ids(1, 30)
     settings = {"bits": 3, "tables": 6, "window": 2, "n_sink": 1, "dense_every": 0}
     method = PIG(zeros(), centre="blocks", **settings)
-    whole = logits(lm, ids, method)
+    logits_before = logits(lm, ids, method)
     changed = ids.clone()
     changed[0, 20:] = (changed[0, 20:] + 7) % 50
-    assert torch.allclose(logits(lm, changed, method)[:, :20], whole[:, :20], atol=1e-5)
-    assert (whole - logits(lm, ids, PIG(zeros(), **settings))).abs().max() > 0
+    assert torch.allclose(logits(lm, changed, method)[:, :20], logits_before[:, :20], atol=1e-5)
+    assert (logits_before - logits(lm, ids, PIG(zeros(), **settings))).abs().max() > 0
     padded = torch.cat([torch.zeros(1, 5, dtype=ids.dtype), ids], 1)
     mask = torch.ones_like(padded)
     mask[:, :5] = 0
     places = (mask.cumsum(1) - 1).clamp(min=0)  # hashes are of rotated keys
     beside = logits(lm, padded, method, attention_mask=mask, position_ids=places)[:, 5:]
-    assert torch.allclose(beside, whole, atol=1e-4)
+    assert torch.allclose(beside, logits_before, atol=1e-4)
 
 
 def test_means_are_those_of_the_calibration_text():
@@ -210,15 +210,17 @@ def test_what_is_fitted_is_stored_found_again_and_refused_when_damaged(tmp_path)
     tiny_models(tmp_path)
     context = Context(state=tmp_path / "state", browser=False)
     model = context.model(str(tmp_path / "tiny"))
-    made = fitted_for(context, model, "magicpig")
+    fitted = fitted_for(context, model, "magicpig")
     path = tmp_path / "state" / "methods" / "magicpig.safetensors"
-    assert path.is_file() and made.about["revision"] == model.revision
+    assert path.is_file() and fitted.about["revision"] == model.revision
     again = fitted_for(Context(state=tmp_path / "state", browser=False), model, "magicpig")
-    assert all(torch.equal(made[name], again[name]) for name in ("query", "key", "norm")) and again.about == made.about
+    assert (
+        all(torch.equal(fitted[name], again[name]) for name in ("query", "key", "norm")) and again.about == fitted.about
+    )
     text = context.add_text("a text", "the cat sat on the mat and saw a dog far from home. " * 20)
     result = fit("magicpig", model, context, texts=[text])
     assert result.numbers["path"] == str(path) and result.numbers["tensors"]["key"] == [LAYERS, 2, 8]
-    assert not torch.equal(fitted_for(context, model, "magicpig")["key"], made["key"])
+    assert not torch.equal(fitted_for(context, model, "magicpig")["key"], fitted["key"])
     with pytest.raises(BadSetting, match="'dense' is not calibrated by this verb; it calibrates: focal_learned"):
         fit("dense", model, context)
     with pytest.raises(BadText, match="a calibration window needs 64: give more"):

@@ -20,7 +20,7 @@ from tests.made.tiny import tiny, token_ids
 DEEP, HEADS, PROMPT = 8, 2, 256
 WITHIN = 0.1
 SINKS, WINDOW = 4, 16  # of DuoAttention's heads without retrieval
-MEMORY = [name for name, made in METHODS.items() if made.saves == "memory" and "ratio" in made.budget_steps]
+MEMORY = [name for name, method in METHODS.items() if method.saves == "memory" and "ratio" in method.budget_steps]
 
 
 @functools.cache
@@ -47,8 +47,8 @@ def traced(method, cached=True) -> Traced:
     with apply(lm, method, kernels=True), torch.no_grad(), Alive([*lm.parameters(), *lm.buffers()]) as alive:
         cache = (method.cache(lm) or GrowingCache(lm.config)) if cached else None
         lm(token_ids(1, PROMPT), **as_past(lm, cache), use_cache=cached, logits_to_keep=1)
-        said = (cache_bytes(cache)[0], most_bytes(cache)) if cached else (0, 0)
-        return Traced(alive.most, alive.now, *said)
+        of_cache = (cache_bytes(cache)[0], most_bytes(cache)) if cached else (0, 0)
+        return Traced(alive.most, alive.now, *of_cache)
 
 
 @functools.cache
@@ -79,13 +79,13 @@ def kept(name: str, ratio: float) -> float:
 
 @pytest.mark.parametrize("name", MEMORY)
 def test_the_cache_and_the_peak_fall_as_the_ratio_says(name, ratio=0.75):
-    share, (whole, passes) = kept(name, ratio), dense()
+    share, (uncut, passes) = kept(name, ratio), dense()
     with_cache, without = traced(made(name, ratio)), traced(made(name, ratio), cached=False)
-    assert whole.held == whole.held_at_most == 2 * DEEP * HEADS * PROMPT * 64 * 4
-    assert with_cache.held == pytest.approx(share * whole.held, rel=WITHIN), "what the cache says that it holds"
-    assert with_cache.after - without.after == pytest.approx(share * (whole.after - passes.after), rel=WITHIN)
-    adds, wanted = with_cache.most - without.most, share * (whole.most - passes.most)
-    layer = whole.held / DEEP
+    assert uncut.held == uncut.held_at_most == 2 * DEEP * HEADS * PROMPT * 64 * 4
+    assert with_cache.held == pytest.approx(share * uncut.held, rel=WITHIN), "what the cache says that it holds"
+    assert with_cache.after - without.after == pytest.approx(share * (uncut.after - passes.after), rel=WITHIN)
+    adds, wanted = with_cache.most - without.most, share * (uncut.most - passes.most)
+    layer = uncut.held / DEEP
     # layers hold different shares, and the last one counts less; KVzip+ takes most while it repeats the prompt
     if name in ("pyramid_kv", "duo_attention", "kvzip_plus"):
         assert adds <= (1 + WITHIN) * with_cache.held and with_cache.held_at_most <= with_cache.held + layer

@@ -25,8 +25,8 @@ def rows(method, scores, first_row: int = 0) -> list[list[int]]:
 def test_the_mask_by_hand_and_the_future_takes_no_place():
     assert rows(ORACLE(k=1), SCORES) == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]
     assert rows(ORACLE(k=2), SCORES) == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]]
-    for many in (4, 1 << 20):
-        assert list(map(sum, rows(ORACLE(k=many), SCORES))) == [1, 2, 3, 4], "fewer keys than are kept are all read"
+    for count in (4, 1 << 20):
+        assert list(map(sum, rows(ORACLE(k=count), SCORES))) == [1, 2, 3, 4], "fewer keys than are kept are all read"
     besides = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1]]
     assert rows(ORACLE(k=1, keep_window=1), SCORES) == besides
 
@@ -56,23 +56,23 @@ def test_against_a_search_in_float64(k):
 
 
 def test_every_query_head_chooses_its_own_keys_and_no_others_hold_more():
-    seen = watched(tiny("llama"), ORACLE(k=4), token_ids(1, 30))
-    for one, mass in seen:
-        assert one.read.shape == one.scores.shape, "4 query heads, though 2 share their keys"
-        assert torch.equal(mass > 0, one.read) and torch.allclose(mass.sum(-1), torch.ones(()))
-        dense = torch.softmax(one.scores.double().masked_fill(~one.visible, -math.inf), -1)
-        assert torch.allclose((dense * one.read).sum(-1), dense.topk(4).values.sum(-1), atol=1e-6)
-    assert any(not torch.equal(one.read[:, 0], one.read[:, 1]) for one, _ in seen)
+    layers = watched(tiny("llama"), ORACLE(k=4), token_ids(1, 30))
+    for attended, mass in layers:
+        assert attended.read.shape == attended.scores.shape, "4 query heads, though 2 share their keys"
+        assert torch.equal(mass > 0, attended.read) and torch.allclose(mass.sum(-1), torch.ones(()))
+        dense = torch.softmax(attended.scores.double().masked_fill(~attended.visible, -math.inf), -1)
+        assert torch.allclose((dense * attended.read).sum(-1), dense.topk(4).values.sum(-1), atol=1e-6)
+    assert any(not torch.equal(attended.read[:, 0], attended.read[:, 1]) for attended, _ in layers)
 
 
 @pytest.mark.slow
 def test_a_share_is_held_by_the_fewest_keys():
-    for one, mass in watched(tiny("llama"), METHODS["oracle_topp"](p=0.7), token_ids(1, 40)):
-        weights = torch.softmax(one.scores.double().masked_fill(~one.visible, -torch.inf), -1)[0]
+    for attended, mass in watched(tiny("llama"), METHODS["oracle_topp"](p=0.7), token_ids(1, 40)):
+        weights = torch.softmax(attended.scores.double().masked_fill(~attended.visible, -torch.inf), -1)[0]
         for head in range(4):
             for i in (0, 7, 39):
                 ordered = weights[head, i].sort(descending=True)
                 count = int((ordered.values.cumsum(0) < 0.7).sum()) + 1
                 best = set(ordered.indices[:count].tolist())
-                assert set(one.read[0, head, i].nonzero().flatten().tolist()) == best
+                assert set(attended.read[0, head, i].nonzero().flatten().tolist()) == best
                 assert mass[0, head, i].sum() == pytest.approx(1, abs=1e-5)

@@ -16,9 +16,9 @@ PERFORMER = METHODS["performer"]
 
 def weights(query, key, features, seed):
     """Performer's weights [H, T, T] of a whole text, with a scaling of 1."""
-    method, one = PERFORMER(features=features, seed=seed), stacked_block(query, key)
+    method, tokens = PERFORMER(features=features, seed=seed), stacked_block(query, key)
     method._directions = orthogonal_directions(features, query.shape[2], torch.Generator().manual_seed(seed))[None]
-    return torch.softmax(method.scores(one).masked_fill(~one.visible, -torch.inf), -1)[0]
+    return torch.softmax(method.scores(tokens).masked_fill(~tokens.visible, -torch.inf), -1)[0]
 
 
 def error(size, features, rounds=6):
@@ -76,8 +76,8 @@ def test_directions_are_orthogonal_in_blocks_and_as_long_as_normal_vectors():
     for directions in orthogonal_directions(20, 8, torch.Generator().manual_seed(0)).split(8):
         products = directions @ directions.T
         assert (products - products.diag().diag()).abs().max() < 1e-4
-    many = orthogonal_directions(4000, 8, torch.Generator().manual_seed(0))
-    assert float(many.square().sum(1).mean()) == pytest.approx(8, rel=0.05)
+    vectors = orthogonal_directions(4000, 8, torch.Generator().manual_seed(0))
+    assert float(vectors.square().sum(1).mean()) == pytest.approx(8, rel=0.05)
 
 
 def test_the_error_falls_with_more_features_and_grows_with_longer_vectors():
@@ -96,14 +96,14 @@ def test_a_model_with_short_vectors_nearly_gets_dense_attention(family):
         for name, weight in short.named_parameters():
             weight.mul_(0.2 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0)
     dense = logits(short, ids)
-    few, many = ((logits(short, ids, PERFORMER(features=count)) - dense).norm() for count in (16, 4096))
-    assert many < few and many < 0.1 * (logits(short, ids, itself) - dense).norm()
+    few, many_features = ((logits(short, ids, PERFORMER(features=count)) - dense).norm() for count in (16, 4096))
+    assert many_features < few and many_features < 0.1 * (logits(short, ids, itself) - dense).norm()
 
 
 def test_a_layer_that_changes_its_scores_is_refused():
     class Doubled(PERFORMER):
-        def encode_tokens(self, layer, query, *rest):
-            return super().encode_tokens(layer, query * 2, *rest)
+        def encode_tokens(self, layer, query, *arguments):
+            return super().encode_tokens(layer, query * 2, *arguments)
 
     with pytest.raises(BadModel, match="Layer 0 of this model changes its scores"):
         logits(tiny("llama"), token_ids(), Doubled())

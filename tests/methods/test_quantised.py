@@ -56,19 +56,19 @@ def traced(lm, method, cached: bool = True) -> tuple[int, int, int]:
 def test_the_cache_holds_packed_bytes_and_counts_them(name):
     """By hand: of 768 tokens the last 128 values stay in float32 beside even steps, and every key is packed."""
     lm, full = deep(), 128 if name.startswith("kv_int") else 0
-    alive, held, most = traced(lm, made(name))
+    alive, bytes_held, peak = traced(lm, made(name))
     without, *_ = traced(lm, made(name), cached=False)
     key, value = BYTES[name]
     by_layer = HEADS * (PROMPT * key + (PROMPT - full) * value + full * SIZE * 4)
-    assert held == 4 * by_layer and most == held + 2 * HEADS * PROMPT * SIZE * 4
-    assert alive - without == pytest.approx(held, rel=0.02), "what is alive beside the pass is what is counted"
+    assert bytes_held == 4 * by_layer and peak == bytes_held + 2 * HEADS * PROMPT * SIZE * 4
+    assert alive - without == pytest.approx(bytes_held, rel=0.02), "what is alive beside the pass is what is counted"
 
 
 def test_eviction_and_few_bits_are_one_setting():
     lm = deep()
-    alive, held, _ = traced(lm, METHODS["snapkv"](ratio=0.5, storage="4bit_nc"))
+    alive, bytes_held, _ = traced(lm, METHODS["snapkv"](ratio=0.5, storage="4bit_nc"))
     without, *_ = traced(lm, METHODS["snapkv"](ratio=0.5, storage="4bit_nc"), cached=False)
-    assert held == 4 * HEADS * PROMPT // 2 * (34 + 36) and alive - without == pytest.approx(held, rel=0.02)
+    assert bytes_held == 4 * HEADS * PROMPT // 2 * (34 + 36) and alive - without == pytest.approx(bytes_held, rel=0.02)
 
 
 def test_a_storage_packs_whole_groups_and_all_but_the_last_values():
@@ -94,22 +94,22 @@ def test_a_step_reads_what_is_packed(name, dtype, size, program, monkeypatch, he
     draw, kind = torch.Generator().manual_seed(0), getattr(torch, dtype)
     keys, values, new = (torch.randn(2, 2, n, size, generator=draw).to(kind) for n in (tokens, tokens, 1))
     query, sinks = torch.randn(2, heads, 1, size, generator=draw).to(kind), torch.randn(heads, generator=draw)
-    kept = torch.rand(2, 2, tokens, generator=draw) < 0.95
-    kept[1, 1] = True
+    stays = torch.rand(2, 2, tokens, generator=draw) < 0.95
+    stays[1, 1] = True
     storage = STORAGES[name]
     with torch.no_grad():
         assert one_query.compiled(query) == program
-        held = Narrow(keys, values, kept, storage)
-        held.put(new, 2 * new)
-        out = held.attend(query, 0.25, sinks)
+        packed_cache = Narrow(keys, values, stays, storage)
+        packed_cache.put(new, 2 * new)
+        out = packed_cache.attend(query, 0.25, sinks)
     for text, head in torch.cartesian_prod(torch.arange(2), torch.arange(heads)).tolist():
         row = text, head // 2
         read = []
         sides = (keys, new, storage.keys), (values, 2 * new, storage.values)
-        for (x, more, stored_as), packed in zip(sides, storage.packed(int(kept[row].sum())), strict=True):
-            x = x[row][kept[row]]
+        for (x, added, stored_as), packed in zip(sides, storage.packed(int(stays[row].sum())), strict=True):
+            x = x[row][stays[row]]
             coded = stored(stored_as, x[:packed].float()) if packed else x[:0]
-            read.append(torch.cat([coded.double(), x[packed:].double(), more[row].double()]))
+            read.append(torch.cat([coded.double(), x[packed:].double(), added[row].double()]))
         scores = read[0] @ query[text, head, 0].double() * 0.25
         weights = torch.softmax(torch.cat([scores, sinks[head : head + 1].double()]), 0)[:-1]
         close = 1e-5 if dtype == "float32" else 1e-2

@@ -33,14 +33,14 @@ def test_no_key_scores_above_its_pages_bound(heads, kv_heads):
 
 def test_bounds_follow_a_text_and_look_at_a_page_once():
     keys = torch.randn(1, 2, 40, 4, generator=torch.Generator().manual_seed(0))
-    held = Pages(4)
-    assert held.follow(keys[:, :, :4]) is None, "the newest page is never scored, complete or not"
+    pages_seen = Pages(4)
+    assert pages_seen.follow(keys[:, :, :4]) is None, "the newest page is never scored, complete or not"
     for length in range(5, 41):
-        given = keys[:, :, :length].clone()
-        given[:, :, : max(0, (length - 2) // 4 * 4)] = torch.nan  # what was looked at before is not read again
+        unread = keys[:, :, :length].clone()
+        unread[:, :, : max(0, (length - 2) // 4 * 4)] = torch.nan  # what was looked at before is not read again
         wanted = page_bounds(keys[:, :, : (length - 1) // 4 * 4], 4)
-        assert all(torch.equal(*pair) for pair in zip(held.follow(given), wanted, strict=True))
-    assert torch.equal(held.follow(keys[:, :, :9])[0], page_bounds(keys[:, :, :8], 4)[0]), "another text"
+        assert all(torch.equal(*pair) for pair in zip(pages_seen.follow(unread), wanted, strict=True))
+    assert torch.equal(pages_seen.follow(keys[:, :, :9])[0], page_bounds(keys[:, :, :8], 4)[0]), "another text"
 
 
 def test_pages_by_hand():
@@ -52,10 +52,10 @@ def test_pages_by_hand():
             states[layer] = query[0].double(), key[0].double()
             return super().encode_tokens(layer, query, key, past, module, tables)
 
-    seen = watched(tiny("llama"), Seen(budget=12, page=4, dense_layers=1), token_ids(1, 45))
-    assert seen[0][0].read.expand(1, 4, 45, 45)[0, 0].sum() == 45 * 46 // 2, "the first layer is dense"
-    for one, mass in seen[1:]:
-        query, key = states[one.layer]
+    layers = watched(tiny("llama"), Seen(budget=12, page=4, dense_layers=1), token_ids(1, 45))
+    assert layers[0][0].read.expand(1, 4, 45, 45)[0, 0].sum() == 45 * 46 // 2, "the first layer is dense"
+    for attended, mass in layers[1:]:
+        query, key = states[attended.layer]
         for head in range(4):
             pages = [key[head // 2][start : start + 4] for start in range(0, 44, 4)]
             for i in range(45):
@@ -63,8 +63,8 @@ def test_pages_by_hand():
                 bounds = [torch.maximum(q * page.amin(0), q * page.amax(0)).sum().item() for page in pages[:newest]]
                 best = sorted(range(newest), key=lambda page, bounds=bounds: -bounds[page])[:2]
                 keys = [j for j in range(i + 1) if j // 4 in (*best, newest)]
-                assert one.read[0, head, i].nonzero().flatten().tolist() == keys
-                wanted = torch.softmax(one.scores[0, head, i, keys].double(), -1)
+                assert attended.read[0, head, i].nonzero().flatten().tolist() == keys
+                wanted = torch.softmax(attended.scores[0, head, i, keys].double(), -1)
                 assert torch.allclose(mass[0, head, i, keys].double(), wanted, atol=1e-6)
 
 
@@ -96,4 +96,6 @@ def test_pages_are_made_anew_when_a_text_begins_anew():
     with apply(lm, method, kernels=True):
         for _ in range(2):
             assert torch.equal(lm.generate(ids, **options), wanted)
-        assert (1, "decode", "gathered pages") in {(one.layer, one.phase, one.kernel) for one in ran(lm)}
+        assert (1, "decode", "gathered pages") in {
+            (layer_run.layer, layer_run.phase, layer_run.kernel) for layer_run in ran(lm)
+        }

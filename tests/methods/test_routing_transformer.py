@@ -20,8 +20,8 @@ C = 5
 def read_by(lm, method, ids) -> torch.Tensor:
     """bool [H, T, T] of the first layer; everywhere the softmax is exact over what is read."""
     layers = watched(lm, method, ids)
-    for one, mass in layers:
-        scores = one.scores.double().masked_fill(~one.read, -torch.inf)
+    for attended, mass in layers:
+        scores = attended.scores.double().masked_fill(~attended.read, -torch.inf)
         assert torch.allclose(mass.double(), torch.softmax(scores, -1), atol=1e-6)
     return layers[0][0].read[0]
 
@@ -57,8 +57,8 @@ def test_of_equal_centroids_the_first_is_nearest(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     x, means = (torch.randint(-3, 4, (*shape, 8), generator=draw).float() for shape in ((1, 2, 40), (2, 5)))
     method = ROUTING(clusters(), window=3)
-    one, two = method._members(x, means), method._members(x, torch.cat([means, means[..., :1, :]], -2))
-    assert one[..., 0].any() and torch.equal(two[..., :-1], one) and not two[..., -1].any()
+    members, two = method._members(x, means), method._members(x, torch.cat([means, means[..., :1, :]], -2))
+    assert members[..., 0].any() and torch.equal(two[..., :-1], members) and not two[..., -1].any()
 
 
 def test_the_literal_choice_by_hand():

@@ -16,13 +16,13 @@ def test_estimates_and_choice_by_hand():
     """The last query is (3, -1, 0, 0): with one channel it sees the first alone, stretched by sqrt(4 / 3)."""
     query = torch.zeros(1, 4, 4)
     query[0, 3] = torch.tensor([3.0, -1, 0, 0])
-    one = stacked_block(query, torch.tensor([[[1.0, 9, 0, 0], [2, 9, 0, 0], [0.5, -9, 0, 0], [0, 0, 0, 0]]]))
+    tokens = stacked_block(query, torch.tensor([[[1.0, 9, 0, 0], [2, 9, 0, 0], [0.5, -9, 0, 0], [0, 0, 0, 0]]]))
     stretched = [math.sqrt(4 / 3) * x for x in (3, 6, 1.5, 0)]
-    assert SPARQ(channels=1).estimates(one)[0, 0, 3].tolist() == pytest.approx(stretched)
-    assert SPARQ(channels=2).estimates(one)[0, 0, 3].tolist() == [-6, -3, 10.5, 0]
+    assert SPARQ(channels=1).estimates(tokens)[0, 0, 3].tolist() == pytest.approx(stretched)
+    assert SPARQ(channels=2).estimates(tokens)[0, 0, 3].tolist() == [-6, -3, 10.5, 0]
 
     def read(**settings):
-        return read_keys(SPARQ(**settings), one)[0, 3].int().tolist()
+        return read_keys(SPARQ(**settings), tokens)[0, 3].int().tolist()
 
     assert read(k=1, channels=1, local=0) == [0, 1, 0, 1], "the best looking one, and itself"
     assert read(k=1, channels=2, local=0) == [0, 0, 1, 1]
@@ -35,8 +35,8 @@ def test_estimates_and_choice_by_hand():
 @pytest.mark.parametrize("heads, kv_heads", [(4, 4), (4, 2), (3, 1)])
 def test_against_a_loop_in_float64(heads, kv_heads):
     query, key, _ = normal_states(heads, kv_heads, 24)
-    method, one, group = SPARQ(k=5, channels=3, local=2), stacked_block(query, key), heads // kv_heads
-    mask, estimated = read_keys(method, one), method.estimates(one)
+    method, tokens, group = SPARQ(k=5, channels=3, local=2), stacked_block(query, key), heads // kv_heads
+    mask, estimated = read_keys(method, tokens), method.estimates(tokens)
     q, k = query.double(), key.double()
     for g in range(kv_heads):
         sharing = range(g * group, (g + 1) * group)
@@ -56,47 +56,47 @@ def test_against_a_loop_in_float64(heads, kv_heads):
 @pytest.mark.parametrize("family", ["gpt2", "gpt_neox"])
 def test_all_channels_choose_the_best_keys(family):
     """Without groups of heads: the oracle's keys, of which the token itself need not be one."""
-    for one, _ in watched(tiny(family), SPARQ(channels=8, k=6, local=0), token_ids(1, 30)):
-        best = read_keys(ORACLE(k=7), block(one.scores[0].masked_fill(one.distances() == 0, 1e9)))
-        assert torch.equal(best, one.read[0])
+    for attended, _ in watched(tiny(family), SPARQ(channels=8, k=6, local=0), token_ids(1, 30)):
+        best = read_keys(ORACLE(k=7), block(attended.scores[0].masked_fill(attended.distances() == 0, 1e9)))
+        assert torch.equal(best, attended.read[0])
 
 
 def test_the_rest_goes_to_the_running_mean_by_hand():
     """The last query estimates (2, 0, 1, 0) x ln 2 and reads two: 5 / 8 of what seems there; the rest is a mean."""
     query, key = torch.zeros(1, 4, 2), torch.tensor([[[2.0, 9], [0, 9], [1, -9], [0, 0]]])
     query[0, 3] = torch.tensor([math.log(2), 0])
-    one, method = stacked_block(query, key), SPARQ(k=1, channels=1, local=0)
-    one.read = method.mask(one) & one.visible
-    assert one.read[0, 0, 3].tolist() == [True, False, False, True]
-    probabilities = torch.softmax(one.scores.masked_fill(~one.read, -torch.inf), -1)
-    held = (4 + 1) / (4 + 1 + 2 + 1)
-    wanted = [held * 4 / 5 + (1 - held) / 4, (1 - held) / 4, (1 - held) / 4, held / 5 + (1 - held) / 4]
-    assert method.reweight(one, probabilities)[0, 0, 3].tolist() == pytest.approx(wanted)
-    assert SPARQ(reallocate="none").reweight(one, probabilities) is probabilities
+    tokens, method = stacked_block(query, key), SPARQ(k=1, channels=1, local=0)
+    tokens.read = method.mask(tokens) & tokens.visible
+    assert tokens.read[0, 0, 3].tolist() == [True, False, False, True]
+    probabilities = torch.softmax(tokens.scores.masked_fill(~tokens.read, -torch.inf), -1)
+    alpha = (4 + 1) / (4 + 1 + 2 + 1)
+    wanted = [alpha * 4 / 5 + (1 - alpha) / 4, (1 - alpha) / 4, (1 - alpha) / 4, alpha / 5 + (1 - alpha) / 4]
+    assert method.reweight(tokens, probabilities)[0, 0, 3].tolist() == pytest.approx(wanted)
+    assert SPARQ(reallocate="none").reweight(tokens, probabilities) is probabilities
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "mistral"])
 def test_outputs_in_float64(family):
     """alpha times the softmax over what is read, and 1 - alpha times the mean of the values up to the query."""
     method = SPARQ(k=5, channels=3, local=1)
-    for one, mass in watched(tiny(family), method, token_ids(1, 30)):
-        estimated, softcap = method.estimates(one).double() * one.scoring.factor, one.scoring.softcap
+    for attended, mass in watched(tiny(family), method, token_ids(1, 30)):
+        estimated, softcap = method.estimates(attended).double() * attended.scoring.factor, attended.scoring.softcap
         estimated = estimated if softcap is None else torch.tanh(estimated / softcap) * softcap
         for head in range(4):
             for i in (0, 6, 29):
-                visible = one.visible[0, 0, i].nonzero().flatten()
-                read = one.read[0, head, i, visible]
-                held = (torch.softmax(estimated[0, head, i, visible], -1) * read).sum()
-                exact = one.scores[0, head, i, visible].double().masked_fill(~read, -torch.inf)
-                wanted = held * torch.softmax(exact, -1) + (1 - held) / len(visible)
+                visible = attended.visible[0, 0, i].nonzero().flatten()
+                read = attended.read[0, head, i, visible]
+                alpha = (torch.softmax(estimated[0, head, i, visible], -1) * read).sum()
+                exact = attended.scores[0, head, i, visible].double().masked_fill(~read, -torch.inf)
+                wanted = alpha * torch.softmax(exact, -1) + (1 - alpha) / len(visible)
                 assert torch.allclose(mass[0, head, i, visible].double(), wanted, atol=1e-5)
                 assert mass[0, head, i].sum() == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("family", BY_KIND)
 def test_with_all_channels_the_share_is_that_of_dense_attention(family):
-    for one, mass in watched(tiny(family), SPARQ(k=5, channels=8, local=0), token_ids(1, 30)):
-        dense = torch.softmax(one.scores.double().masked_fill(~one.visible, -torch.inf), -1)
-        left = 1 - (dense * one.read).sum(-1, keepdim=True)
-        wanted = dense * one.read + left * one.visible / one.visible.sum(-1, keepdim=True)
+    for attended, mass in watched(tiny(family), SPARQ(k=5, channels=8, local=0), token_ids(1, 30)):
+        dense = torch.softmax(attended.scores.double().masked_fill(~attended.visible, -torch.inf), -1)
+        left = 1 - (dense * attended.read).sum(-1, keepdim=True)
+        wanted = dense * attended.read + left * attended.visible / attended.visible.sum(-1, keepdim=True)
         assert torch.allclose(mass.double(), wanted, atol=1e-5)

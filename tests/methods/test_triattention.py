@@ -19,20 +19,20 @@ TriAttention = METHODS["triattention"]
 
 
 def fitted(lm, **settings):
-    found = TriAttention().fit(load_model(lm), token_ids(2, 48, seed=5)).fitted
-    return TriAttention.build(found, **settings)
+    fit = TriAttention().fit(load_model(lm), token_ids(2, 48, seed=5)).fitted
+    return TriAttention.build(fit, **settings)
 
 
 def z_scores(lm, ids):
     """[L][H, L]: the exported score of keys before their rotation, to mean 0 and deviation 1, by its parts."""
-    found = query_statistics(load_model(lm), list(token_ids(2, 48, seed=5).numpy()))
+    statistics = query_statistics(load_model(lm), list(token_ids(2, 48, seed=5).numpy()))
     prompts, rows = seen(lm, ids).prompts, []
-    for layer, about in enumerate(found.frequencies):
+    for layer, about in enumerate(statistics.frequencies):
         key = about.pairs(prompts[layer].key[0])  # rotated
         places = torch.arange(ids.shape[1])
         back = key * torch.polar(torch.ones(1).double(), -(places[:, None] * about.rates)) / about.factor
         halves = torch.cat([back.real, back.imag], -1)
-        about_queries = found.mean[layer], found.size[layer]
+        about_queries = statistics.mean[layer], statistics.size[layer]
         scores = analysis.triattention_scores(
             *about_queries, halves, places, ids.shape[1], about.rates, scale=about.factor
         )

@@ -40,8 +40,8 @@ class Masked(Method):
         left = self.left[block.layer]
         readable = torch.ones(*left.shape[:2], len(block.rows), len(block.columns), dtype=torch.bool)
         for row, place in enumerate(block.rows.tolist()):
-            known = min(left.shape[2], len(block.columns))
-            readable[:, :, row, :known] = left[:, :, :known] > place
+            covered = min(left.shape[2], len(block.columns))
+            readable[:, :, row, :covered] = left[:, :, :covered] > place
         return readable.repeat_interleave(block.sharing, 1)
 
 
@@ -57,7 +57,7 @@ def written(lm, method, ids, new=NEW, kernels=True, **inputs):
 def test_tokens_are_those_of_a_dense_model_masked_by_what_left(name, kernels):
     lm, ids = tiny("llama"), token_ids(2, PROMPT)
     out, left = written(lm, made(name), ids, kernels=kernels)
-    assert any((one != NEVER)[:, :, PROMPT:].any() for one in left.values()), "new tokens leave too"
+    assert any((left_at != NEVER)[:, :, PROMPT:].any() for left_at in left.values()), "new tokens leave too"
     wanted = logits(lm, out, Masked(left))[:, PROMPT - 1 : -1].argmax(-1)
     assert torch.equal(out[:, PROMPT:], wanted)
     assert not torch.equal(out, written(lm, METHODS["tova"](ratio=0.0), ids)[0]), "the mask changes something"
@@ -78,10 +78,13 @@ def test_one_pass_chooses_as_decoding_does(name, family):
         for part in (out[:, :PROMPT], out[:, PROMPT : PROMPT + 11], out[:, PROMPT + 11 : -1]):
             last = lm(part, **as_past(lm, cache), use_cache=True).logits[:, -1]
     assert last.argmax(-1).tolist() == out[:, -1].tolist()
-    for layer, one in left.items():
-        for other in (again, pieces):
-            found = other.left_[layer]
-            assert torch.equal(found[:, :, : one.shape[2]], one) and (found[:, :, one.shape[2] :] == NEVER).all()
+    for layer, left_at in left.items():
+        for other_way in (again, pieces):
+            left_too = other_way.left_[layer]
+            assert (
+                torch.equal(left_too[:, :, : left_at.shape[2]], left_at)
+                and (left_too[:, :, left_at.shape[2] :] == NEVER).all()
+            )
 
 
 @pytest.mark.parametrize("name", ["h2o", "expected_attention", "tova"])
@@ -89,11 +92,11 @@ def test_padding_begins_no_text(name):
     lm, (ids, mask) = tiny("llama"), left_padded(2, PROMPT)
     inputs = {"attention_mask": mask}
     out, left = written(lm, made(name), ids, **inputs)
-    alone, own = written(lm, made(name), ids[1:, 5:])
+    alone, left_alone = written(lm, made(name), ids[1:, 5:])
     assert torch.equal(out[1:, 5:], alone)
-    for layer, one in own.items():
-        found = left[layer][1:, :, 5:]
-        assert torch.equal(torch.where(found == NEVER, NEVER, found - 5), one)
+    for layer, left_at in left_alone.items():
+        left_padded_at = left[layer][1:, :, 5:]
+        assert torch.equal(torch.where(left_padded_at == NEVER, NEVER, left_padded_at - 5), left_at)
 
 
 def softmax(scores):
@@ -102,11 +105,11 @@ def softmax(scores):
     return [share / sum(shares) for share in shares]
 
 
-def weights(queries, keys, held, group, rows):
+def weights(queries, keys, places_of, group, rows):
     """[row][place] -> weight of each query head, over what its head holds."""
-    found = []
+    weights_of = []
     for head, query in enumerate(queries):
-        places = held[head // group]
+        places = places_of[head // group]
         per_row = []
         for row in rows:
             read = [place for place in places if place <= row]
@@ -114,32 +117,37 @@ def weights(queries, keys, held, group, rows):
                 [float(query[row] @ keys[head // group, place]) / len(query[row]) ** 0.5 for place in read]
             )
             per_row.append(dict(zip(read, shares, strict=True)))
-        found.append(per_row)
-    return found
+        weights_of.append(per_row)
+    return weights_of
 
 
 def by_hand(name, queries, keys, prompt, total, window=3, protected=False):
     """[G] -> {place: at}, from the definitions alone: states [H, T, D] and [G, T, D] of the whole text."""
     kv_heads, group = len(keys), len(queries) // len(keys)
-    held, left = [list(range(prompt)) for _ in keys], [{} for _ in keys]
+    places_of, left = [list(range(prompt)) for _ in keys], [{} for _ in keys]
     for now in range(prompt, total + 1, EVERY):
         if now > prompt:
-            held = [places + list(range(now - EVERY, now)) for places in held]
+            places_of = [places + list(range(now - EVERY, now)) for places in places_of]
         first = now == prompt
         if first and protected:
             continue
         rows = {"h2o": range(0 if first else now - EVERY, now), "snapkv": range(now - window, now)}
-        read = weights(queries, keys, held, group, rows.get(name, range(now - 1, now)))
+        read = weights(queries, keys, places_of, group, rows.get(name, range(now - 1, now)))
         for head in range(kv_heads):
-            places, own = held[head], read[head * group : (head + 1) * group]
+            places, group_weights = places_of[head], read[head * group : (head + 1) * group]
             if name == "h2o":
-                score = {p: sum(row.get(p, 0) for one in own for row in one) / group for p in places}
+                score = {
+                    p: sum(row.get(p, 0) for head_rows in group_weights for row in head_rows) / group for p in places
+                }
             elif name == "tova":
-                score = {p: sum(one[-1].get(p, 0) for one in read) / len(read) for p in places}
+                score = {p: sum(head_rows[-1].get(p, 0) for head_rows in read) / len(read) for p in places}
                 score[now - 1] = math.inf
             elif name == "snapkv":
                 before = places[: len(places) - window]
-                mean = [sum(row.get(p, 0) for one in own for row in one) / window / group for p in before]
+                mean = [
+                    sum(row.get(p, 0) for head_rows in group_weights for row in head_rows) / window / group
+                    for p in before
+                ]
                 score = {p: sum(mean[max(0, i - 2) : i + 3]) / 5 for i, p in enumerate(before)}
                 score |= dict.fromkeys(places[len(places) - window :], 2.0)
             else:
@@ -153,7 +161,7 @@ def by_hand(name, queries, keys, prompt, total, window=3, protected=False):
             best = sorted([p for p in free if p not in stay], key=lambda p: (score[p], p), reverse=True)
             stay |= set(best[: BUDGET - len(stay & set(free))])
             left[head] |= {p: now for p in places if p not in stay}
-            held[head] = [p for p in places if p in stay]
+            places_of[head] = [p for p in places if p in stay]
     return left
 
 
@@ -173,8 +181,8 @@ def test_what_leaves_by_the_definitions(name, protected):
     for layer, (queries, keys) in states.items():
         wanted = by_hand(name, queries, keys, PROMPT, total, protected=protected)
         for head, gone in enumerate(wanted):
-            found = method.left_[layer][0, head]
-            assert {int(p): int(found[p]) for p in (found != NEVER).nonzero()[:, 0]} == gone
+            left_at = method.left_[layer][0, head]
+            assert {int(p): int(left_at[p]) for p in (left_at != NEVER).nonzero()[:, 0]} == gone
 
 
 def test_bytes_are_counted_and_a_head_never_holds_more_than_budget_and_stretch():
@@ -182,14 +190,14 @@ def test_bytes_are_counted_and_a_head_never_holds_more_than_budget_and_stretch()
     of_key = 2 * 8 * 4
     # of all heads and layers, in kilobytes of 1,024 bytes
     in_bytes = made("h2o", budget=5, unit="kilobytes")
-    for method, there in ((made("h2o"), BUDGET), (in_bytes, 5 * 1024 // (LAYERS * 2 * of_key))):
+    for method, capacity in ((made("h2o"), BUDGET), (in_bytes, 5 * 1024 // (LAYERS * 2 * of_key))):
         with apply(lm, method, kernels=True), torch.no_grad():
             cache, token = method.cache(lm), ids
             for _ in range(NEW):
                 token = lm(token, **as_past(lm, cache), use_cache=True).logits[:, -1:].argmax(-1)
-                held = {float(layer.held.counts.max()) for layer in cache.layers}
-                assert held == {float(there + (cache.get_seq_length() - PROMPT) % EVERY)}
-                assert cache_bytes(cache)[0] == LAYERS * 2 * (there + EVERY) * of_key, "room for a stretch"
+                counts = {float(layer.held.counts.max()) for layer in cache.layers}
+                assert counts == {float(capacity + (cache.get_seq_length() - PROMPT) % EVERY)}
+                assert cache_bytes(cache)[0] == LAYERS * 2 * (capacity + EVERY) * of_key, "room for a stretch"
                 assert method.remembered_bytes == LAYERS * 2 * EVERY * (4 * 8 + 2 * 8) * 4, "queries and two tables"
 
 
@@ -202,8 +210,8 @@ def test_without_a_budget_all_is_as_before_and_a_key_can_be_put_back():
     place = int((left[1][0, 1] == PROMPT).nonzero()[0, 0])
     _, again = written(lm, replace(made("tova"), put_back=(1, 1, place)), ids)
     assert again[1][0, 1, place] == NEVER and again[1][0, 0, place] == PROMPT
-    held = [(one[1][0] == NEVER).sum(-1).tolist() for one in (left, again)]
-    assert held[0] == held[1], "another key leaves in its place"
+    remaining = [(left_of[1][0] == NEVER).sum(-1).tolist() for left_of in (left, again)]
+    assert remaining[0] == remaining[1], "another key leaves in its place"
 
 
 @pytest.mark.parametrize(
@@ -227,10 +235,10 @@ def test_a_head_that_holds_less_is_scored_by_what_it_holds():
     lm = tiny("llama")
     method = made("triattention")
     method.check(lm)
-    whole = seen(lm, token_ids(1, 10)).prompts[0]
+    prompt = seen(lm, token_ids(1, 10)).prompts[0]
     short = torch.arange(10).expand(1, 2, -1).clone()
     short[:, 0, :4] = -1
-    less = method.key_scores(replace(whole, places=short, now=10))
-    alone = replace(whole, key=whole.key[:, :, 4:], places=short[..., 4:], now=10)
-    assert torch.allclose(less[0, 0, 4:], method.key_scores(alone)[0, 0], atol=1e-6)
-    assert torch.equal(less[0, 1], method.key_scores(whole)[0, 1])
+    scores = method.key_scores(replace(prompt, places=short, now=10))
+    alone = replace(prompt, key=prompt.key[:, :, 4:], places=short[..., 4:], now=10)
+    assert torch.allclose(scores[0, 0, 4:], method.key_scores(alone)[0, 0], atol=1e-6)
+    assert torch.equal(scores[0, 1], method.key_scores(prompt)[0, 1])

@@ -35,9 +35,9 @@ def test_what_is_not_read_cannot_matter():
     """With one layer's reach: what lies between the sinks and all windows before a token changes nothing there."""
     lm, ids = tiny("llama"), token_ids(1, 40)
     method = STREAMING(n_sink=2, window=3)  # 3 layers reach back 3 * 2 tokens beside the sinks
-    other = ids.clone()
-    other[:, 10:20] = changed_end(ids, 10)[:, 10:20]
-    before, after = logits(lm, ids, method), logits(lm, other, method)
+    changed = ids.clone()
+    changed[:, 10:20] = changed_end(ids, 10)[:, 10:20]
+    before, after = logits(lm, ids, method), logits(lm, changed, method)
     assert torch.equal(before[:, 30:], after[:, 30:]) and not torch.equal(before[:, 20], after[:, 20])
 
 
@@ -59,22 +59,22 @@ def rotated(x: torch.Tensor, place: int) -> torch.Tensor:
 def test_in_the_cache_the_sinks_stand_right_before_the_window():
     """Every score by hand, from the queries and keys as the model rotated them: those of a query far behind the sinks
     turn back to the last place of a full cache."""
-    seen = []
+    passes = []
 
     class Watched(STREAMING):
         def encode_tokens(self, layer, query, key, past, module, tables):
-            seen.append((query[0].double(), key[0].double(), module.scaling))
+            passes.append((query[0].double(), key[0].double(), module.scaling))
             return super().encode_tokens(layer, query, key, past, module, tables)
 
         def scores(self, block):
             moved = super().scores(block)
             if block.layer == 0:
-                seen.append((block.scores[0].double(), moved[0].double(), None))
+                passes.append((block.scores[0].double(), moved[0].double(), None))
             return moved
 
     sinks, window = 2, 4
     logits(tiny("llama"), token_ids(1, 12), Watched(n_sink=sinks, window=window, positions="cache"))
-    (query, key, scaling), (before, after, _) = seen[:2]
+    (query, key, scaling), (before, after, _) = passes[:2]
     group = len(query) // len(key)
     for i in range(12):
         for j in range(i + 1):
@@ -101,9 +101,9 @@ def test_in_the_cache_a_token_is_predicted_as_from_what_is_kept_alone():
     in_text = logits(stock, ids, STREAMING(n_sink=sinks, window=window))
     apart = []
     for i in range(40):
-        kept = ids[:, : i + 1] if i < sinks + window else torch.cat([ids[:, :sinks], ids[:, i + 1 - window : i + 1]], 1)
+        text = ids[:, : i + 1] if i < sinks + window else torch.cat([ids[:, :sinks], ids[:, i + 1 - window : i + 1]], 1)
         with torch.no_grad():
-            wanted = stock(kept, use_cache=False).logits[:, -1]
+            wanted = stock(text, use_cache=False).logits[:, -1]
         assert (in_cache[:, i] - wanted).abs().max() < 1e-4, i
         apart.append((in_text[:, i] - wanted).abs().max().item())
     assert max(apart[: sinks + window]) < 1e-4 < 1e-2 < max(apart), "positions of the text are another thing"
@@ -165,12 +165,12 @@ def test_keys_at_random_are_drawn_evenly():
 
 def test_probabilities_of_growing_and_dilated_windows_in_float64():
     method = LONGFORMER(window=4, n_global=2, widths="growing", dilation=2)
-    for one, mass in watched(tiny("qwen3"), method, token_ids(1, 30)):
-        width = 2 * (one.layer + 1)
+    for attended, mass in watched(tiny("qwen3"), method, token_ids(1, 30)):
+        width = 2 * (attended.layer + 1)
         for head in range(4):
-            step = 2 if one.layer == 2 and head >= 2 else 1
+            step = 2 if attended.layer == 2 and head >= 2 else 1
             for i in (0, 5, 29):
                 keys = [j for j in range(i + 1) if j < 2 or ((i - j) % step == 0 and i - j < width * step)]
-                wanted = torch.softmax(one.scores[0, head, i, keys].double(), -1)
+                wanted = torch.softmax(attended.scores[0, head, i, keys].double(), -1)
                 assert torch.allclose(mass[0, head, i, keys].double(), wanted, atol=1e-6)
                 assert mass[0, head, i].count_nonzero() <= len(keys)

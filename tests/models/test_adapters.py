@@ -65,7 +65,9 @@ def test_a_whole_copy_is_a_model_and_both_are_offered(base, tmp_path):
     keep_copy(tuned, base, "tiny-full", {})
     keep_copy(changed(lora_copy(base, 2)), base, "tiny-lora", {})
     torch.testing.assert_close(said(load_model("finetuned/tiny-full")), said(tuned))
-    assert {"tiny", "finetuned/tiny-full", "finetuned/tiny-lora"} <= {one.name for one in available.on_hand()}
+    assert {"tiny", "finetuned/tiny-full", "finetuned/tiny-lora"} <= {
+        model_on_disk.name for model_on_disk in available.on_hand()
+    }
 
 
 def test_an_adapter_of_other_weights_is_refused(base, tmp_path):

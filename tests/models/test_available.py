@@ -21,12 +21,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture
 def disk(tmp_path, monkeypatch) -> SimpleNamespace:
     """An empty models_cache (`here`) and an empty cache of the Hub (`hub`)."""
-    made = SimpleNamespace(here=tmp_path / "models_cache", hub=tmp_path / "hub")
-    made.here.mkdir()
-    made.hub.mkdir()
-    monkeypatch.setattr(places, "CACHE", made.here)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(made.hub))
-    return made
+    folders = SimpleNamespace(here=tmp_path / "models_cache", hub=tmp_path / "hub")
+    folders.here.mkdir()
+    folders.hub.mkdir()
+    monkeypatch.setattr(places, "CACHE", folders.here)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folders.hub))
+    return folders
 
 
 def cached(disk, name: str) -> Path:
@@ -43,39 +43,41 @@ def test_what_lies_on_the_disk_is_listed_with_its_size(disk):
     assert available.on_hand() == []
     save_model(disk.here / "mine")
     cached(disk, "owner/tiny")
-    mine, theirs = available.on_hand()
-    assert (mine.name, theirs.name) == ("mine", "owner/tiny") and mine.family == "llama" and mine.context == 64
-    assert mine.size == (disk.here / "mine" / "model.safetensors").stat().st_size
-    assert abs(mine.parameters * 4 / mine.size - 1) < 0.05
+    local, theirs = available.on_hand()
+    assert (local.name, theirs.name) == ("mine", "owner/tiny") and local.family == "llama" and local.context == 64
+    assert local.size == (disk.here / "mine" / "model.safetensors").stat().st_size
+    assert abs(local.parameters * 4 / local.size - 1) < 0.05
 
 
 def test_what_cannot_be_loaded_is_left_out(disk):
     part = cached(disk, "owner/part")
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
     (part / "model.safetensors.index.json").write_text(json.dumps(index))
-    for name, told in (("bert", {"model_type": "bert"}), ("gpt_neo", {"model_type": "gpt_neo"}), ("broken", None)):
+    for name, change in (("bert", {"model_type": "bert"}), ("gpt_neo", {"model_type": "gpt_neo"}), ("broken", None)):
         folder = save_model(disk.here / name)
         config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | told) if told else "{no")
+        (folder / "config.json").write_text(json.dumps(config | change) if change else "{no")
     (save_model(disk.here / "bare") / "model.safetensors").unlink()
     assert available.on_hand() == []
 
 
 def test_what_fits_is_said_by_the_most_exact_type():
     free = 10_000
-    told = {2250: "float32", 2251: "bfloat16", 4500: "bfloat16", 4501: "8bit", 9000: "8bit", 9001: None}
-    assert {count: available.fitting(count, free) for count in told} == told, "weights take 90% of it at most"
+    exact_types = {2250: "float32", 2251: "bfloat16", 4500: "bfloat16", 4501: "8bit", 9000: "8bit", 9001: None}
+    assert {count: available.fitting(count, free) for count in exact_types} == exact_types, (
+        "weights take 90% of it at most"
+    )
 
 
-def told_by_the_hub(monkeypatch, **more) -> None:
+def told_by_the_hub(monkeypatch, **changes) -> None:
     files = {"model.safetensors": 1000, "config.json": 10, "pytorch_model.bin": 1000, "original/a.safetensors": 1000}
     siblings = [SimpleNamespace(rfilename=name, size=size) for name, size in files.items()]
-    told = {"siblings": siblings, "safetensors": SimpleNamespace(total=500), "card_data": {"license": "mit"}}
-    told |= {"gated": False} | more
+    answer = {"siblings": siblings, "safetensors": SimpleNamespace(total=500), "card_data": {"license": "mit"}}
+    answer |= {"gated": False} | changes
 
     def model_info(api, name, timeout, files_metadata):
         assert timeout == 3 and files_metadata
-        return SimpleNamespace(**told)
+        return SimpleNamespace(**answer)
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
 
@@ -120,8 +122,8 @@ def test_a_download_tells_how_far_it_is_is_stopped_and_goes_on(disk, monkeypatch
     with pytest.raises(Cancelled):
         fetching.fetch(Fetch(model="a/b"), context=Context(progress=progress))
     monkeypatch.setattr(fetching, "FETCH", ARRIVE.replace("{then}", "part.rename(blobs / 'x')"))
-    made = fetching.fetch(Fetch(model="a/b@bfloat16"), context=Context())
-    assert made.numbers["name"] == "a/b" and made.numbers["size"] == 1010 and made.numbers["licence"] == "mit"
+    fetched = fetching.fetch(Fetch(model="a/b@bfloat16"), context=Context())
+    assert fetched.numbers["name"] == "a/b" and fetched.numbers["size"] == 1010 and fetched.numbers["licence"] == "mit"
     assert (places.hub_folder("a/b") / "blobs" / "x").stat().st_size == 1010, "what had arrived stayed"
 
 

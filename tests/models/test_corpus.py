@@ -56,8 +56,8 @@ TOKENIZERS = {"demo": demo, "byte level": byte_level, "llama": llama_like}
 
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_no_text_is_refused_in_one_sentence(case):
-    data, said = BAD[case]
-    with pytest.raises(BadText, match=said) as caught:
+    data, message = BAD[case]
+    with pytest.raises(BadText, match=message) as caught:
         read_text(data, "notes.txt")
     sentence = str(caught.value)
     assert sentence.startswith("notes.txt ") and sentence.endswith(".") and "\n" not in sentence
@@ -153,8 +153,8 @@ def test_tokens_cover_the_text_exactly(kind, text):
     spans = dict.fromkeys(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True))
     assert "".join(text[a:b] for a, b in spans) == text
     assert (np.diff(tokens.starts) >= 0).all()
-    whole = ~tokens.broken & (tokens.ends > tokens.starts)
-    assert all(tokens.pieces[i] == text[tokens.starts[i] : tokens.ends[i]] for i in np.flatnonzero(whole))
+    full_pieces = ~tokens.broken & (tokens.ends > tokens.starts)
+    assert all(tokens.pieces[i] == text[tokens.starts[i] : tokens.ends[i]] for i in np.flatnonzero(full_pieces))
     assert tokens.shown == tokens.total and len(tokens.pieces) == len(tokens)
 
 
@@ -208,10 +208,10 @@ def test_fewer_than_two_tokens_are_refused(text):
 def test_a_long_text_is_cut_and_says_so_with_the_numbers():
     tokens = tokenize(byte_level(), "x" * 50, 10, max_windows=3)
     assert (tokens.total, tokens.shown, len(tokens), len(tokens.spans)) == (50, 30, 30, 3)
-    said = notes(tokens, 10)
-    assert said[0] == "The text has 50 tokens; the first 30 are shown (3 windows of 10)."
-    assert "the model reads 10 at once: it is cut into 3 windows" in said[1]
-    assert "one window" not in said[0] and notes(tokenize(byte_level(), "x" * 50, 10, 1), 10) == [
+    sentences = notes(tokens, 10)
+    assert sentences[0] == "The text has 50 tokens; the first 30 are shown (3 windows of 10)."
+    assert "the model reads 10 at once: it is cut into 3 windows" in sentences[1]
+    assert "one window" not in sentences[0] and notes(tokenize(byte_level(), "x" * 50, 10, 1), 10) == [
         "The text has 50 tokens; the first 10 are shown (1 window of 10)."
     ]
     begun = tokenize(llama_like(), "b" * 40, 10, max_windows=4)  # 41 tokens with the added space, 9 in each window

@@ -32,16 +32,16 @@ LLAMA = {"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2, "num_a
 LLAMA |= {"num_key_value_heads": 2, "intermediate_size": 16, "max_position_embeddings": 64, "dtype": "float32"}
 
 
-def shape(**more) -> Shape:
+def shape(**changes) -> Shape:
     """Two layers of width 8, 4 heads of 2 on 2 key-value heads, 3 x 8 x 16 of feed-forward, 10 tokens; float32."""
-    return read_shape(LLAMA | more)
+    return read_shape(LLAMA | changes)
 
 
 def test_a_prefill_by_hand():
     """Per layer: projections 8x(8+4+4+8) = 192 weights, feed-forward 384; 3 tokens see 1+2+3 = 6 pairs of 8 numbers."""
-    attention, rest = prefill_flops(shape(), 3)
+    attention, others_flops = prefill_flops(shape(), 3)
     assert attention == 2 * 4 * 8 * 6
-    assert rest == 2 * 3 * 2 * (192 + 384) + 2 * 80  # the head at the last position only
+    assert others_flops == 2 * 3 * 2 * (192 + 384) + 2 * 80  # the head at the last position only
     assert prefill_flops(shape(), 3, "layers") == (attention, 2 * 3 * 2 * (192 + 384))
     assert prefill_flops(shape(), 3, "ffn") == (attention, 2 * 3 * 2 * 384)
 
@@ -104,14 +104,14 @@ def test_shares_grow_with_context_and_batch():
 
 def test_the_shortest_context_that_gains_enough():
     llama, mistral = (read_shape(KNOWN[name]) for name in ("meta-llama/Llama-3.1-8B", "mistralai/Mistral-7B-v0.1"))
-    at = first_context(llama, 1, 0.1, 1.5)
-    assert costs(llama, at - 1)["gain_bound"] < 1.5 <= costs(llama, at)["gain_bound"]
+    shortest = first_context(llama, 1, 0.1, 1.5)
+    assert costs(llama, shortest - 1)["gain_bound"] < 1.5 <= costs(llama, shortest)["gain_bound"]
     assert first_context(mistral, 1, 0.1, 1.5) is None, "its layers read windows"
     chooses = read_shape(KNOWN["deepseek-ai/DeepSeek-V3.2"])
     gains = [costs(chooses, 1 << power)["gain_bound"] for power in range(24)]
     assert max(gains) > gains[-1], "a gain may fall again where the model itself chooses what it reads"
-    at = first_context(chooses, 1, 0.1, 1.09)
-    assert costs(chooses, at - 1)["gain_bound"] < 1.09 <= costs(chooses, at)["gain_bound"]
+    shortest = first_context(chooses, 1, 0.1, 1.09)
+    assert costs(chooses, shortest - 1)["gain_bound"] < 1.09 <= costs(chooses, shortest)["gain_bound"]
 
 
 def test_entries_by_hand():
@@ -143,8 +143,8 @@ def test_a_latent_and_an_indexer_by_hand():
     assert chosen.stack[0].weights == projections + indexer and chosen.token_bytes == 2 * (8 + 4) * 4
     assert prefill_flops(chosen, 5)[0] == 2 * 2 * 4 * (5 + 3) * (1 + 2 + 2 + 2 + 2)
     assert prefill_flops(chosen, 5)[1] - prefill_flops(latent, 5)[1] == 2 * 2 * (12 * 15 + 5 * indexer)
-    keys, rest = decode_bytes(chosen, 5)
-    assert keys == 2 * 2 * 8 * 4 and rest - decode_bytes(latent, 5)[1] == 2 * (5 * 4 + indexer) * 4
+    keys, others_bytes = decode_bytes(chosen, 5)
+    assert keys == 2 * 2 * 8 * 4 and others_bytes - decode_bytes(latent, 5)[1] == 2 * (5 * 4 + indexer) * 4
     assert cache_bytes(chosen, 5, 3, keep=0.5) == 3 * 2 * 5 * (0.5 * 8 + 4) * 4, "an indexer's keys stay"
 
 
@@ -156,9 +156,9 @@ def test_compressed_entries_by_hand():
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
     four = shape(model_type="deepseek_v4", layer_types=kinds, **sizes, **INDEXER, **experts)
     assert cache_bytes(four, 130) == (2 * 2 + 32 * 2 + 32 * 4 + 2 * 2 + 1 * 2) * 4
-    keys, rest = decode_bytes(four, 130)
+    keys, others_bytes = decode_bytes(four, 130)
     assert keys == (2 * 2 + 2 * 2 + 2 * 2 + 1 * 2) * 4
-    assert rest - decode_bytes(four, 2)[1] == 32 * 4 * 4, "the indexer reads all of its keys"
+    assert others_bytes - decode_bytes(four, 2)[1] == 32 * 4 * 4, "the indexer reads all of its keys"
 
 
 HYBRID = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 3, "linear_value_head_dim": 2}
@@ -199,21 +199,21 @@ EVERY_KIND += ["Qwen/Qwen3-Next-80B-A3B-Instruct"]
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_coefficients_count_what_the_shape_counts(name, counted):
     """Mixtures, windows, an indexer, states and plain layers, at contexts inside a window and beyond it."""
-    whole = read_shape(KNOWN[name])
-    parts = coefficients(whole, counted)
+    shape_of_model = read_shape(KNOWN[name])
+    parts = coefficients(shape_of_model, counted)
     for context, batch in ((100, 1), (4096, 3), (100_000, 64)):
         sums = {}
-        for selects, entries in ((one["selects"], one) for one in parts["entries"]):
+        for selects, entries in ((entry["selects"], entry) for entry in parts["entries"]):
             reach = min(context, entries["limit"] or context)
             pairs = reach * (reach + 1) // 2 + (context - reach) * reach
             sums[selects, "flops"] = sums.get((selects, "flops"), 0) + entries["layers"] * entries["pair_flops"] * pairs
             sums[selects, "bytes"] = sums.get((selects, "bytes"), 0) + entries["layers"] * entries["bytes"] * reach
-        rest = parts["token_flops"] * context + parts["once_flops"] + sums.get((True, "flops"), 0)
-        assert (sums[False, "flops"], rest) == pytest.approx(prefill_flops(whole, context, counted))
+        flops_beside = parts["token_flops"] * context + parts["once_flops"] + sums.get((True, "flops"), 0)
+        assert (sums[False, "flops"], flops_beside) == pytest.approx(prefill_flops(shape_of_model, context, counted))
         visited = sum(size * n * (1 - (1 - a / n) ** batch) * layers for size, n, a, layers in parts["experts"])
         beside = batch * (sums.get((True, "bytes"), 0) + parts["state_bytes"])
         step = batch * sums[False, "bytes"], parts["step_bytes"] + visited + beside
-        assert step == pytest.approx(decode_bytes(whole, context, batch, counted))
+        assert step == pytest.approx(decode_bytes(shape_of_model, context, batch, counted))
 
 
 @pytest.mark.parametrize(
@@ -231,16 +231,18 @@ def test_a_gpu_at_best_by_hand():
     on = Gpu("x", "X", memory=2 * 512 + 2 * 32 * 10, bandwidth=1000.0, flops=1e12, source="")
     weights = 4 * 64 + 2 * 64 + 8 * 16
     assert toy.parameters == weights == 512
-    found = estimate(toy, on, context=4, batch=1, keep=0.5)
-    assert found["ms_per_token"] == pytest.approx(1000 * (2 * weights + 4 * 32) / 1000), "bytes by bandwidth"
-    assert found["ms_per_token_sparse"] == pytest.approx(1000 * (2 * weights + 2 * 32) / 1000)
-    assert found["prefill_seconds"] == pytest.approx((4 * 8 * 10 + 2 * 384 * 4 + 2 * 128) / 1e12), "pairs, then weights"
-    assert found["memory_bytes"] == 2 * weights + 4 * 32 and found["fits"]
+    estimated = estimate(toy, on, context=4, batch=1, keep=0.5)
+    assert estimated["ms_per_token"] == pytest.approx(1000 * (2 * weights + 4 * 32) / 1000), "bytes by bandwidth"
+    assert estimated["ms_per_token_sparse"] == pytest.approx(1000 * (2 * weights + 2 * 32) / 1000)
+    assert estimated["prefill_seconds"] == pytest.approx((4 * 8 * 10 + 2 * 384 * 4 + 2 * 128) / 1e12), (
+        "pairs, then weights"
+    )
+    assert estimated["memory_bytes"] == 2 * weights + 4 * 32 and estimated["fits"]
     assert longest_context(toy, on, batch=2) == 10 and largest_batch(toy, on, context=4) == 5
     assert largest_batch(toy, on, context=21) == 0
-    assert largest_batch(toy, on, context=4, keep=0.5) == 10 == found["largest_batch_sparse"], "half of every cache"
-    assert found["tokens_per_second"] == pytest.approx(5 / ((2 * weights + 5 * 4 * 32) / 1000))
-    assert found["tokens_per_second_sparse"] == pytest.approx(10 / ((2 * weights + 10 * 2 * 32) / 1000))
+    assert largest_batch(toy, on, context=4, keep=0.5) == 10 == estimated["largest_batch_sparse"], "half of every cache"
+    assert estimated["tokens_per_second"] == pytest.approx(5 / ((2 * weights + 5 * 4 * 32) / 1000))
+    assert estimated["tokens_per_second_sparse"] == pytest.approx(10 / ((2 * weights + 10 * 2 * 32) / 1000))
     slow = replace(on, flops=1.0)
     step = 2 * weights * 3 + 4 * 8 * 4 * 3
     assert estimate(toy, slow, 4, 3, 1.0)["ms_per_token"] == pytest.approx(1000 * step), "arithmetic decides"

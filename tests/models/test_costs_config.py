@@ -40,12 +40,12 @@ def test_the_well_known_shapes_have_their_known_sizes(name):
 @pytest.mark.parametrize("family", CONFIGS)
 def test_every_family_has_the_matrices_of_the_real_model(family):
     """Against the model that transformers makes of the same config: the weights of all its matrices, counted."""
-    lm, made = tiny(family), read_shape(json.loads(CONFIGS[family]().to_json_string(use_diff=False)))
+    lm, config_shape = tiny(family), read_shape(json.loads(CONFIGS[family]().to_json_string(use_diff=False)))
     sizes = {id(p): p.numel() for name, p in lm.named_parameters() if p.ndim == 2 and "wpe" not in name}
-    assert made.parameters == sum(sizes.values())
-    assert (made.layers, made.heads, made.max_positions, made.width) == (3, 4, 512, 32)
-    assert made.kv_heads == (4 if family in ("gpt2", "gpt_neox") else 2)
-    assert made.windows == {"mistral": (12, 12, 12), "gemma2": (12, None, 12)}.get(family, (None,) * 3)
+    assert config_shape.parameters == sum(sizes.values())
+    assert (config_shape.layers, config_shape.heads, config_shape.max_positions, config_shape.width) == (3, 4, 512, 32)
+    assert config_shape.kv_heads == (4 if family in ("gpt2", "gpt_neox") else 2)
+    assert config_shape.windows == {"mistral": (12, 12, 12), "gemma2": (12, None, 12)}.get(family, (None,) * 3)
 
 
 MIXTURES = {
@@ -64,12 +64,12 @@ MIXTURES = {
 
 @pytest.mark.parametrize("family", MIXTURES)
 def test_mixtures_of_experts(family):
-    more, (experts, active, width, shared), sparse = MIXTURES[family]
-    made = shape(model_type=family, **more)
-    mixed = [block for block in made.blocks if block.experts > 1]
-    assert len(mixed) == sparse and all(block.matrices == 3 for block in made.blocks)
+    fields, (experts, active, width, shared), sparse = MIXTURES[family]
+    mixture = shape(model_type=family, **fields)
+    mixed = [block for block in mixture.blocks if block.experts > 1]
+    assert len(mixed) == sparse and all(block.matrices == 3 for block in mixture.blocks)
     assert (mixed[0].experts, mixed[0].active, mixed[0].width, mixed[0].shared) == (experts, active, width, shared)
-    assert made.windows == ((128, None) if family == "gpt_oss" else (None, None))
+    assert mixture.windows == ((128, None) if family == "gpt_oss" else (None, None))
 
 
 def test_windows_follow_the_family():
@@ -79,15 +79,15 @@ def test_windows_follow_the_family():
     assert shape(model_type="qwen2", sliding_window=7).windows == (None, None), "unless it says that they are used"
     used = {"use_sliding_window": True, "max_window_layers": 1}
     assert shape(model_type="qwen2", sliding_window=7, **used).windows == (None, 7)
-    every = shape(model_type="gemma3_text", sliding_window=7, num_hidden_layers=12).windows
-    assert [at for at, window in enumerate(every) if window is None] == [5, 11]
+    windows = shape(model_type="gemma3_text", sliding_window=7, num_hidden_layers=12).windows
+    assert [layer for layer, window in enumerate(windows) if window is None] == [5, 11]
 
 
 def test_other_names_and_what_is_left_open():
     old = {"n_embd": 8, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 10}
-    made = read_shape(old)
-    assert (made.family, made.tied, made.kv_heads, made.blocks[0]) == ("gpt2", True, 4, FeedForward(32, 2))
-    assert made.value_bytes == 2 and "2 bytes" in made.notes[0]
+    gpt2 = read_shape(old)
+    assert (gpt2.family, gpt2.tied, gpt2.kv_heads, gpt2.blocks[0]) == ("gpt2", True, 4, FeedForward(32, 2))
+    assert gpt2.value_bytes == 2 and "2 bytes" in gpt2.notes[0]
     assert read_shape(old | {"multi_query": True, "model_type": "gpt_bigcode"}).kv_heads == 1
     strange = shape(model_type="brandnew")
     assert strange.blocks[0].matrices == 3 and "'brandnew' is not known here" in strange.notes[0]
@@ -128,14 +128,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_config_that_cannot_be_counted_is_refused_in_one_sentence(case):
-    config, said = REFUSED[case]
-    if said is None:
+    config, message = REFUSED[case]
+    if message is None:
         assert read_shape(config).layers == 2, "strange values where nothing depends on them"
         return
     with pytest.raises(BadModel) as caught:
         read_shape(config)
     sentence = str(caught.value)
-    assert said in sentence and "\n" not in sentence and sentence.endswith(".") and len(sentence) < 400
+    assert message in sentence and "\n" not in sentence and sentence.endswith(".") and len(sentence) < 400
 
 
 @pytest.mark.parametrize(

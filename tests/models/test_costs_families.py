@@ -60,8 +60,8 @@ def test_a_family_without_a_model_of_its_text_has_its_matrices_and_an_output_hea
     real = sum(p.numel() for p in model.parameters() if p.ndim > 1)
     counted = read_shape(described(config))
     assert counted.parameters == pytest.approx(real + config.hidden_size * config.vocab_size, rel=2e-3)
-    held = 3 * config.kv_lora_rank + 2 * config.qk_rope_head_dim + 2 * config.index_head_dim
-    assert counted.token_bytes == 4 * held, "one latent is not held twice"
+    numbers = 3 * config.kv_lora_rank + 2 * config.qk_rope_head_dim + 2 * config.index_head_dim
+    assert counted.token_bytes == 4 * numbers, "one latent is not held twice"
 
 
 def test_experts_that_do_nothing_cost_nothing():
@@ -71,16 +71,16 @@ def test_experts_that_do_nothing_cost_nothing():
     assert round(counted.parameters / 1e9) in (560, 561) and round(counted.active / 1e9) == 27
 
 
-def floats(value, found: dict) -> dict:
+def floats(value, tensors: dict) -> dict:
     """The floating-point tensors anywhere in a cache, each once."""
     if isinstance(value, torch.Tensor):
-        found[id(value)] = value
+        tensors[id(value)] = value
     elif isinstance(value, dict | list | tuple):
         for part in value.values() if isinstance(value, dict) else value:
-            floats(part, found)
+            floats(part, tensors)
     elif type(value).__module__.startswith("transformers") and "onfig" not in type(value).__name__:
-        floats(vars(value), found)
-    return found
+        floats(vars(value), tensors)
+    return tensors
 
 
 @pytest.mark.parametrize("family", [case for case in CASES if case.values[0] not in (WAITING, "recurrent_gemma")])
@@ -92,8 +92,8 @@ def test_a_cache_holds_what_is_counted(family):
         cache = floats(past_of(lm(torch.arange(TEXT)[None] % 20 + 3, use_cache=True)), {})
     real = sum(value.numel() for value in cache.values() if value.is_floating_point())
     counted = read_shape(described(config))
-    entries = [one for layer in counted.stack for one in layer.entries]
-    waiting = sum(one.numbers for one in entries if one.capacity and not one.shared)
+    entries = [entry for layer in counted.stack for entry in layer.entries]
+    waiting = sum(entry.numbers for entry in entries if entry.capacity and not entry.shared)
     assert cache_bytes(counted, TEXT) == 4 * (real + waiting)
 
 

@@ -44,21 +44,21 @@ def test_weights_buffers_and_logits_are_those_of_a_stock_load(config, tmp_path):
     stock = AutoModelForCausalLM.from_pretrained(tmp_path)
     with NoNumbers():
         lean = AutoModelForCausalLM.from_pretrained(tmp_path)
-    for mine, theirs in (
+    for tensors, theirs in (
         (lean.named_parameters(), stock.named_parameters()),
         (lean.named_buffers(), stock.named_buffers()),
     ):
-        mine, theirs = dict(mine), dict(theirs)
-        assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+        tensors, theirs = dict(tensors), dict(theirs)
+        assert tensors.keys() == theirs.keys() and all(torch.equal(tensors[name], theirs[name]) for name in tensors)
     ids = torch.arange(12)[None]
     with torch.no_grad():
         assert torch.equal(lean(ids).logits, stock(ids).logits)
 
 
 def test_an_empty_model_has_shapes_and_no_weights():
-    empty, whole = empty_model(LLAMA), AutoModelForCausalLM.from_config(LLAMA)
+    empty, full = empty_model(LLAMA), AutoModelForCausalLM.from_config(LLAMA)
     assert all(weights.is_meta for weights in empty.parameters())
-    assert {n: w.shape for n, w in empty.named_parameters()} == {n: w.shape for n, w in whole.named_parameters()}
+    assert {n: w.shape for n, w in empty.named_parameters()} == {n: w.shape for n, w in full.named_parameters()}
 
 
 def test_ranges_on_a_real_device_and_draws_of_real_numbers_are_as_ever():

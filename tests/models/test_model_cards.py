@@ -15,10 +15,20 @@ from lab.far.recipe import recipe_from
 def written(name: str, **changed: float) -> str:
     """The card of a bundled model, with a `context_gain` that is changed."""
     folder = CACHE / name
-    made = json.loads((folder / "pretrain.json").read_text())
-    made["context_gain"] |= changed
-    recipe = recipe_from(made["recipe"]) if "marks" in made["recipe"] else Recipe(**made["recipe"])
-    return card(recipe, made["mixture"], read_log(folder), made, targets(made) if "tasks" in made else "")
+    recipe_of_model = json.loads((folder / "pretrain.json").read_text())
+    recipe_of_model["context_gain"] |= changed
+    recipe = (
+        recipe_from(recipe_of_model["recipe"])
+        if "marks" in recipe_of_model["recipe"]
+        else Recipe(**recipe_of_model["recipe"])
+    )
+    return card(
+        recipe,
+        recipe_of_model["mixture"],
+        read_log(folder),
+        recipe_of_model,
+        targets(recipe_of_model) if "tasks" in recipe_of_model else "",
+    )
 
 
 def test_the_readme_names_the_gain_that_the_card_names():
@@ -57,5 +67,5 @@ def test_a_target_inside_the_interval_of_48_questions_is_not_told_apart():
     ],
 )
 def test_a_card_tells_whether_context_helps(nats, low, high, used, by):
-    said = written("demo", nats=nats, low=low, high=high).replace(" for elsewhere in these 3 documents", "", 1)
-    assert f"Uses its context: {used}. On the valid novels" in said and f"context predicts {by}" in said
+    card_text = written("demo", nats=nats, low=low, high=high).replace(" for elsewhere in these 3 documents", "", 1)
+    assert f"Uses its context: {used}. On the valid novels" in card_text and f"context predicts {by}" in card_text

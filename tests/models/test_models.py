@@ -142,9 +142,9 @@ def test_a_large_model_is_loaded_in_what_the_processor_multiplies_fastest_in(sav
 
 def test_few_bits_and_spreading_are_refused_where_their_library_is_missing(saved, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    said = refused(f"{saved}@8bit", BadSetting)
+    message = refused(f"{saved}@8bit", BadSetting)
     assert (
-        said == "8-bit weights need torchao or bitsandbytes, and neither is installed: pip install torchao, or "
+        message == "8-bit weights need torchao or bitsandbytes, and neither is installed: pip install torchao, or "
         "choose bfloat16."
     )
     assert "needs accelerate" in refused(str(saved), BadSetting, device="spread")
@@ -173,37 +173,37 @@ def test_the_cache_is_used_before_the_network(saved, tmp_path, monkeypatch):
 
 
 def test_the_network_is_asked_second_and_only_for_a_hub_id(monkeypatch, tmp_path):
-    asked = []
+    requests = []
 
     def loader(place, **options):
-        asked.append((str(place), options.get("local_files_only", False), options["trust_remote_code"]))
+        requests.append((str(place), options.get("local_files_only", False), options["trust_remote_code"]))
         raise OSError("We couldn't connect to the Hub")
 
     monkeypatch.setattr(AutoConfig, "from_pretrained", loader)
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda api, place, timeout: asked.append(place))
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda api, place, timeout: requests.append(place))
     assert "is not on this machine and the Hugging Face Hub cannot be reached" in refused("somebody/tiny")
-    assert asked == [("somebody/tiny", True, False), "somebody/tiny", ("somebody/tiny", False, False)]
-    asked.clear()
+    assert requests == [("somebody/tiny", True, False), "somebody/tiny", ("somebody/tiny", False, False)]
+    requests.clear()
     (tmp_path / "config.json").write_text("{}")
     refused(str(tmp_path))
-    assert asked == [(str(tmp_path), True, False)]
+    assert requests == [(str(tmp_path), True, False)]
 
 
 def test_a_hub_that_is_not_there_is_asked_once_and_for_seconds(monkeypatch):
-    asked = []
+    timeouts = []
 
     class ConnectTimeout(Exception):
         """As the Hub's client names it."""
 
     def request(api, place, timeout):
-        asked.append(timeout)
+        timeouts.append(timeout)
         raise ConnectTimeout("timed out")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", request)
     for read in (load_model, config_file):
         with pytest.raises(BadModel, match="is not on this machine and the Hugging Face Hub cannot be reached"):
             read("somebody/no-such-model")
-    assert asked == [3.0, 3.0]
+    assert timeouts == [3.0, 3.0]
 
 
 def test_a_gated_repository_names_the_token(monkeypatch):
@@ -275,10 +275,10 @@ def truncate(path: Path):
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_a_damaged_folder_is_refused_in_one_sentence(case, folder):
-    damage, said = DAMAGE[case]
+    damage, message = DAMAGE[case]
     damage(folder)
     sentence = refused(str(folder))
-    assert re.search(said, sentence), sentence
+    assert re.search(message, sentence), sentence
 
 
 def test_a_repository_s_own_code_is_never_run(folder):

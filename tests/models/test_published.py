@@ -122,16 +122,18 @@ def test_attention_s_share_is_this_arithmetic(name):
     """Beside attention a prompt multiplies every active weight but the head's with every token, and the head once."""
     counted = shape(name)
     head = counted.width * counted.vocabulary
-    rest = 2 * (counted.active - head) * CONTEXT + 2 * head
+    flops_beside = 2 * (counted.active - head) * CONTEXT + 2 * head
     if name == DEEPSEEK:
-        rest += 61 * 2 * 64 * 128 * PAIRS
+        flops_beside += 61 * 2 * 64 * 128 * PAIRS
     if name == NEXT:
         # an update and a reading of 32 x 128 x 128 numbers and 4 tokens of 8,192 in 36 layers
-        rest += 36 * 4 * (32 * 128 * 128 + 4 * 8192) * CONTEXT
+        flops_beside += 36 * 4 * (32 * 128 * 128 + 4 * 8192) * CONTEXT
     row = costs(counted, CONTEXT, keep=0.1)
     assert prefill_flops(counted, CONTEXT)[0] == PROMPT[name]
-    assert row["prefill_share"] == pytest.approx(PROMPT[name] / (PROMPT[name] + rest), rel=1e-12)
-    assert row["prefill_gain"] == pytest.approx((PROMPT[name] + rest) / (0.1 * PROMPT[name] + rest), rel=1e-12)
+    assert row["prefill_share"] == pytest.approx(PROMPT[name] / (PROMPT[name] + flops_beside), rel=1e-12)
+    assert row["prefill_gain"] == pytest.approx(
+        (PROMPT[name] + flops_beside) / (0.1 * PROMPT[name] + flops_beside), rel=1e-12
+    )
 
 
 WEIGHTS = {  # bytes that a step of one sequence reads beside keys and values

@@ -16,14 +16,14 @@ from tests.made.tiny import CONFIGS
 def configured(folder, family: str, **changes) -> str:
     """The config.json of a tiny family whose vocabulary holds the bundled tokenizer."""
     path = folder / f"{family}.json"
-    told = json.loads(CONFIGS[family]().to_json_string(use_diff=False)) | {"vocab_size": 4096}
-    path.write_text(json.dumps(told | changes))
+    config = json.loads(CONFIGS[family]().to_json_string(use_diff=False)) | {"vocab_size": 4096}
+    path.write_text(json.dumps(config | changes))
     return str(path)
 
 
-def refused(kind, *given) -> str:
+def refused(kind, *arguments) -> str:
     with pytest.raises(kind) as caught:
-        make_shape(*given)
+        make_shape(*arguments)
     assert type(caught.value) is kind
     return str(caught.value)
 
@@ -34,11 +34,11 @@ LATER = [pytest.param(family, marks=pytest.mark.slow) for family in ("gpt2", "gp
 @pytest.mark.parametrize("family", ["qwen2", *LATER])
 def test_a_shape_loads_like_a_trained_model(tmp_path, family, monkeypatch):
     monkeypatch.setattr("analysis.shapes.SHARD", 200_000)
-    made = make_shape(configured(tmp_path, family, tie_word_embeddings=family == "qwen2"), str(tmp_path / "made"))
+    result = make_shape(configured(tmp_path, family, tie_word_embeddings=family == "qwen2"), str(tmp_path / "made"))
     files = sorted((tmp_path / "made").glob("*.safetensors"))
-    assert made.numbers["files"] == len(files) > 1 and made.numbers["bytes"] == 2 * made.numbers["parameters"]
+    assert result.numbers["files"] == len(files) > 1 and result.numbers["bytes"] == 2 * result.numbers["parameters"]
     model = load_model(str(tmp_path / "made"))
-    assert model.parameters == made.numbers["parameters"] and model.family == family and model.caution == RANDOM
+    assert model.parameters == result.numbers["parameters"] and model.family == family and model.caution == RANDOM
     ids = torch.as_tensor(model.tokenizer("The cat sat on the mat.")["input_ids"])[None]
     assert model.lm(ids).logits.isfinite().all() and ids.shape[1] > 3
     drawn = [
@@ -49,12 +49,12 @@ def test_a_shape_loads_like_a_trained_model(tmp_path, family, monkeypatch):
 
 
 def test_a_mixture_of_experts_is_drawn_whole(tmp_path):
-    told = dict(model_type="mixtral", hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=4096)
-    told |= dict(num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)
-    (tmp_path / "mixtral.json").write_text(json.dumps(told | {"architectures": ["MixtralForCausalLM"]}))
-    made = make_shape(str(tmp_path / "mixtral.json"), str(tmp_path / "made"))
+    config = dict(model_type="mixtral", hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=4096)
+    config |= dict(num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)
+    (tmp_path / "mixtral.json").write_text(json.dumps(config | {"architectures": ["MixtralForCausalLM"]}))
+    result = make_shape(str(tmp_path / "mixtral.json"), str(tmp_path / "made"))
     model = load_model(str(tmp_path / "made"))
-    assert model.parameters == made.numbers["parameters"]
+    assert model.parameters == result.numbers["parameters"]
     assert all(value.isfinite().all() and value.std() < 0.1 for value in model.lm.parameters())
 
 
@@ -84,13 +84,13 @@ SHAPES = {  # family -> (what its config.json says, layers, those of its two tha
 )
 def test_two_layers_of_every_kind_load_like_a_trained_model(tmp_path, family):
     """Of a config.json with many layers; quantised weights are made whole."""
-    more, layers, reading = SHAPES[family]
-    config = WIDTHS | more | {"model_type": family, "num_hidden_layers": layers}
+    settings, layers, reading = SHAPES[family]
+    config = WIDTHS | settings | {"model_type": family, "num_hidden_layers": layers}
     config |= {"quantization_config": {"quant_method": "mxfp4"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    made = make_shape(str(tmp_path / "config.json"), str(tmp_path / "made"), layers=2)
+    result = make_shape(str(tmp_path / "config.json"), str(tmp_path / "made"), layers=2)
     model = load_model(str(tmp_path / "made"))
-    assert model.parameters == made.numbers["parameters"] and model.caution == RANDOM
+    assert model.parameters == result.numbers["parameters"] and model.caution == RANDOM
     assert model.lm.config.num_hidden_layers == 2 and model.num_layers == reading
     ids = torch.as_tensor(model.tokenizer("The cat sat on the mat.")["input_ids"])[None]
     assert model.lm(ids).logits.isfinite().all()
@@ -107,11 +107,11 @@ def test_more_layers_than_there_are_are_refused(tmp_path):
 
 def test_a_known_name_needs_no_owner_and_is_refused_where_it_does_not_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Free", (), {"available": 10**9}))
-    said = refused(TooLarge, "llama-3.2-1b", str(tmp_path / "made"))
-    assert said.startswith("meta-llama/Llama-3.2-1B takes 1.6 GB and 1.0 GB are free in memory: choose a smaller")
+    message = refused(TooLarge, "llama-3.2-1b", str(tmp_path / "made"))
+    assert message.startswith("meta-llama/Llama-3.2-1B takes 1.6 GB and 1.0 GB are free in memory: choose a smaller")
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Free", (), {"free": 3 * 2**30}))
-    said = refused(TooLarge, "meta-llama/Llama-3.1-8B", str(tmp_path / "deep" / "made"))
-    assert said.startswith(f"meta-llama/Llama-3.1-8B takes 16.1 GB and 2.1 GB are free on the disk of {tmp_path}:")
+    message = refused(TooLarge, "meta-llama/Llama-3.1-8B", str(tmp_path / "deep" / "made"))
+    assert message.startswith(f"meta-llama/Llama-3.1-8B takes 16.1 GB and 2.1 GB are free on the disk of {tmp_path}:")
     assert not any(tmp_path.iterdir())
 
 

@@ -69,14 +69,14 @@ PASSES = {
 }
 
 
-@pytest.mark.parametrize("asked", PASSES)
+@pytest.mark.parametrize("pass_name", PASSES)
 @pytest.mark.parametrize("factor", [1e10, 1e6], ids=["queries overflow", "a gated product overflows"])
-def test_an_overflow_ends_the_first_pass_and_every_one_after_it(asked, factor, tmp_path):
+def test_an_overflow_ends_the_first_pass_and_every_one_after_it(pass_name, factor, tmp_path):
     """Weights of 1e6 give logits of zero: a norm has divided by infinity."""
     model = load_model(changed(tmp_path, scaled(factor)))
     for _ in range(2):
-        with pytest.raises(BadModel), torch.inference_mode(asked != "gradients"):
-            PASSES[asked](model)
+        with pytest.raises(BadModel), torch.inference_mode(pass_name != "gradients"):
+            PASSES[pass_name](model)
     with pytest.raises(BadModel), apply(model, METHODS["streaming_llm"]()):
         token_losses(model, IDS)
 
@@ -140,5 +140,5 @@ def test_every_command_says_it(verb, factor, tmp_path, monkeypatch, capsys):
     (tmp_path / "a.txt").write_text(SHORT * 3)
     place = changed(tmp_path / "tiny", scaled(factor))
     assert main([verb, str(tmp_path / "a.txt"), "--model", place]) == 2
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith(f"{verb}: ") and "tiny" in said and ("NaN" in said or "overflows" in said)
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith(f"{verb}: ") and "tiny" in message and ("NaN" in message or "overflows" in message)

@@ -20,16 +20,16 @@ def saved(tmp_path_factory) -> Path:
 
 
 def test_a_model_is_laid_over_all_devices_and_reads_as_it_did(saved, monkeypatch):
-    plain, seen = load_model(str(saved)), {}
-    whole = transformers.AutoModelForCausalLM.from_pretrained
+    plain, options_of_load = load_model(str(saved)), {}
+    from_pretrained = transformers.AutoModelForCausalLM.from_pretrained
 
     def spy(*arguments, **options):
-        seen.update(options)
-        return whole(*arguments, **options)
+        options_of_load.update(options)
+        return from_pretrained(*arguments, **options)
 
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", spy)
     spread = load_model(str(saved), device="spread")
-    assert seen["device_map"] == "auto" and spread.revision == plain.revision
+    assert options_of_load["device_map"] == "auto" and spread.revision == plain.revision
     ids = torch.arange(40)[None] % 30
     with torch.no_grad():
         assert torch.equal(spread.lm(ids).logits, plain.lm(ids).logits)

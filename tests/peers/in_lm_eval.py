@@ -10,9 +10,9 @@ from lm_eval.models.huggingface import HFLM
 
 def main(folder: Path) -> None:
     """[log-likelihood, whether it is the greedy answer] of every pair of context and continuation."""
-    asked = json.loads((folder / "asked.json").read_text())
-    model = HFLM(pretrained=asked["model"], dtype="float32", device="cpu", batch_size=1)
-    pairs = [Instance("loglikelihood", {}, tuple(pair), at) for at, pair in enumerate(asked["pairs"])]
+    request = json.loads((folder / "asked.json").read_text())
+    model = HFLM(pretrained=request["model"], dtype="float32", device="cpu", batch_size=1)
+    pairs = [Instance("loglikelihood", {}, tuple(pair), number) for number, pair in enumerate(request["pairs"])]
     (folder / "answered.json").write_text(json.dumps(model.loglikelihood(pairs, disable_tqdm=True)))
 
 

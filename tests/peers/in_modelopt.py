@@ -10,9 +10,9 @@ from modelopt.torch.sparsity.attention_sparsity.plugins import sparse_attn_confi
 
 def main(folder: Path) -> None:
     """The name of the algorithm, and what each layer of the model is given."""
-    asked = json.loads((folder / "asked.json").read_text())
-    read, name = reader.load_from_checkpoint_metadata(SimpleNamespace(**asked["config"]))
-    layers = [reader.match_sparse_config(f"model.layers.{at}.self_attn", read) for at in range(asked["layers"])]
+    request = json.loads((folder / "asked.json").read_text())
+    read, name = reader.load_from_checkpoint_metadata(SimpleNamespace(**request["config"]))
+    layers = [reader.match_sparse_config(f"model.layers.{layer}.self_attn", read) for layer in range(request["layers"])]
     (folder / "answered.json").write_text(json.dumps({"name": name, "layers": layers}))
 
 

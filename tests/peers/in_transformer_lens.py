@@ -19,17 +19,17 @@ PLAIN = {"exclude_bos": False, "exclude_current_token": False, "error_measure": 
 @torch.no_grad()
 def main(folder: Path) -> None:
     """Name -> scores [L][H]: attention on the pattern, as a share of all attention of the text."""
-    asked = json.loads((folder / "asked.json").read_text())
-    model = TransformerBridge.boot_transformers(asked["model"], device="cpu", dtype=torch.float32)
-    ids = torch.tensor([asked["ids"]])
+    request = json.loads((folder / "asked.json").read_text())
+    model = TransformerBridge.boot_transformers(request["model"], device="cpu", dtype=torch.float32)
+    ids = torch.tensor([request["ids"]])
     _, cache = model.run_with_cache(ids)
-    layers = [cache["pattern", at][0] for at in range(model.cfg.n_layers)]  # [H, T, T]
-    made = {}
+    layers = [cache["pattern", layer][0] for layer in range(model.cfg.n_layers)]  # [H, T, T]
+    scores_of = {}
     for name, pattern_of in PATTERNS.items():
         pattern = pattern_of(ids)
         score = head_detector.compute_head_attention_similarity_score
-        made[name] = [[score(head, detection_pattern=pattern, **PLAIN) for head in layer] for layer in layers]
-    (folder / "answered.json").write_text(json.dumps(made))
+        scores_of[name] = [[score(head, detection_pattern=pattern, **PLAIN) for head in layer] for layer in layers]
+    (folder / "answered.json").write_text(json.dumps(scores_of))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ def text() -> list[int]:
 
 def ask(folder: Path) -> None:
     """The model, the prompt and the rules."""
-    asked = {"model": str(CACHE / "demo"), "ids": text(), "rows": ROWS, "new": NEW}
-    (folder / "asked.json").write_text(json.dumps(asked))
+    request = {"model": str(CACHE / "demo"), "ids": text(), "rows": ROWS, "new": NEW}
+    (folder / "asked.json").write_text(json.dumps(request))
 
 
 def compare(folder: Path) -> list[dict]:
@@ -38,13 +38,13 @@ def compare(folder: Path) -> list[dict]:
         method = METHODS[name](ratio=ratio, **({"score": score} if score else {}))
         with apply(model, method, kernels=True), torch.no_grad():
             written = model.lm.generate(ids, max_new_tokens=NEW, min_new_tokens=NEW, do_sample=False)
-        kept = [[row.nonzero().flatten().tolist() for row in method.kept_[layer][0]] for layer in sorted(method.kept_)]
+        stays = [[row.nonzero().flatten().tolist() for row in method.kept_[layer][0]] for layer in sorted(method.kept_)]
         heads = [
-            (set(mine), set(its))
-            for a, b in zip(kept, peer["kept"], strict=True)
-            for mine, its in zip(a, b, strict=True)
+            (set(ours), set(its))
+            for a, b in zip(stays, peer["kept"], strict=True)
+            for ours, its in zip(a, b, strict=True)
         ]
-        tokens = [mine == its for mine, its in zip(written[0, ids.shape[1] :].tolist(), peer["written"], strict=True)]
+        tokens = [ours == its for ours, its in zip(written[0, ids.shape[1] :].tolist(), peer["written"], strict=True)]
         keys = 1 - sum(len(a & b) for a, b in heads) / sum(len(a | b) for a, b in heads)
         apart = {"keys": round(keys, 4), "tokens": round(1 - sum(tokens) / NEW, 4)}
         rows.append({"case": f"{rule}, {ratio:.0%} removed", "same": rule in SAME, "apart": apart, "most": 0.0})

@@ -20,20 +20,20 @@ def ask(folder: Path) -> None:
         home = tiny_models(Path(place))
         context = Context(state=home / "state", browser=False)
         texts = [context.add_text("one", TEXT), context.add_text("other", TEXT[::-1])]
-        asked = SparseConfig(texts=texts, model=str(home / "tiny"), block=8, prefill=0.2, decode=0.2, dense=[DENSE])
-        made = sparse_config(asked, context=context)
-    (folder / "asked.json").write_text(json.dumps({"config": made.numbers["config"], "layers": LAYERS}))
+        setting = SparseConfig(texts=texts, model=str(home / "tiny"), block=8, prefill=0.2, decode=0.2, dense=[DENSE])
+        exported = sparse_config(setting, context=context)
+    (folder / "asked.json").write_text(json.dumps({"config": exported.numbers["config"], "layers": LAYERS}))
 
 
 def compare(folder: Path) -> list[dict]:
     """What was written, held against what was read: 0 apart, or 1."""
-    asked, answered = (json.loads((folder / name).read_text()) for name in ("asked.json", "answered.json"))
-    wanted = asked["config"]["sparse_attention_config"]["config_groups"]["group_0"]["threshold_scale_factor"]
-    others = [layer for at, layer in enumerate(answered["layers"]) if at != DENSE]
+    request, answered = (json.loads((folder / name).read_text()) for name in ("asked.json", "answered.json"))
+    wanted = request["config"]["sparse_attention_config"]["config_groups"]["group_0"]["threshold_scale_factor"]
+    sparse_layers = [layer for number, layer in enumerate(answered["layers"]) if number != DENSE]
     right = (
         answered["name"] == "CHECKPOINT_CALIBRATED_SOFTMAX_SKIP",
         answered["layers"][DENSE] == {"enable": False},
-        all(layer["enable"] and layer["threshold_scale_factor"] == wanted for layer in others),
+        all(layer["enable"] and layer["threshold_scale_factor"] == wanted for layer in sparse_layers),
     )
     rows = zip(ROWS, right, strict=True)
     return [{"case": case, "same": True, "apart": {"settings": float(not fine)}, "most": 0.0} for case, fine in rows]

@@ -24,9 +24,9 @@ def text() -> np.ndarray:
 
 def spans(first: int, back: int) -> np.ndarray:
     """[1, 1, T, 2]: of every query from `first` on the one key `back` tokens before it."""
-    at = np.arange(2 * HALF)
-    low = np.where(at >= first, at - back, 0)
-    return np.stack([low, low + (at >= first)], -1)[None, None]
+    places = np.arange(2 * HALF)
+    low = np.where(places >= first, places - back, 0)
+    return np.stack([low, low + (places >= first)], -1)[None, None]
 
 
 def ask(folder: Path) -> None:
@@ -38,15 +38,15 @@ def compare(folder: Path) -> list[dict]:
     """The largest difference of a head's score. Theirs is a share of the attention of all queries, ours of those that
     have such a key."""
     answered, model = json.loads((folder / "answered.json").read_text()), load_model(str(MODEL), dtype="float32")
-    asked = dict(zip(ROWS, ((1, 1), (HALF, HALF), (HALF, HALF - 1)), strict=True))
-    seen = PatternReading(
-        model.num_layers, model.num_heads, (1, 2 * HALF), {name: spans(*at) for name, at in asked.items()}
+    offsets = dict(zip(ROWS, ((1, 1), (HALF, HALF), (HALF, HALF - 1)), strict=True))
+    reading = PatternReading(
+        model.num_layers, model.num_heads, (1, 2 * HALF), {name: spans(*offset) for name, offset in offsets.items()}
     )
-    with torch.no_grad(), apply(model, Method(), watch=seen.watch):
+    with torch.no_grad(), apply(model, Method(), watch=reading.watch):
         model.lm(torch.from_numpy(text()), use_cache=False)
     rows = []
-    for name, found in seen.shares().items():
-        theirs = np.array(answered[name]) * 2 * HALF / (2 * HALF - asked[name][0])
-        apart = {"score": float(np.abs(found[0, ..., 0] - theirs).max())}
+    for name, shares in reading.shares().items():
+        theirs = np.array(answered[name]) * 2 * HALF / (2 * HALF - offsets[name][0])
+        apart = {"score": float(np.abs(shares[0, ..., 0] - theirs).max())}
         rows.append({"case": name, "same": True, "apart": apart, "most": 1e-5})
     return rows

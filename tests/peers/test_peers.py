@@ -15,11 +15,11 @@ def stored(peer: str) -> dict:
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_what_is_stored_is_of_the_versions_that_are_asked_for(peer):
-    kept = stored(peer)
-    asked = dict(line.split("==") for line in (HERE / f"{peer}.txt").read_text().split())
-    assert {name: kept["versions"][name] for name in asked} == asked
-    assert set(kept["project"]) == set(OURS) and kept["command"] == f"python -m tests.peers {peer}"
-    assert date.fromisoformat(kept["date"]) <= date.today() and kept["seconds"] >= 0
+    result = stored(peer)
+    pinned = dict(line.split("==") for line in (HERE / f"{peer}.txt").read_text().split())
+    assert {name: result["versions"][name] for name in pinned} == pinned
+    assert set(result["project"]) == set(OURS) and result["command"] == f"python -m tests.peers {peer}"
+    assert date.fromisoformat(result["date"]) <= date.today() and result["seconds"] >= 0
 
 
 @pytest.mark.parametrize("peer", PEERS)
@@ -34,7 +34,10 @@ def test_what_must_be_the_same_is(peer):
 
 
 def test_a_peer_without_an_answer_would_be_noticed():
-    made = {path.stem.removeprefix("of_") for path in HERE.glob("of_*.py")}
+    answered_for = {path.stem.removeprefix("of_") for path in HERE.glob("of_*.py")}
     assert (
-        made == set(PEERS) == {path.stem for path in HERE.glob("*.txt")} == {path.stem for path in HERE.glob("*.json")}
+        answered_for
+        == set(PEERS)
+        == {path.stem for path in HERE.glob("*.txt")}
+        == {path.stem for path in HERE.glob("*.json")}
     )

@@ -37,8 +37,8 @@ def test_zero_is_the_stock_model_with_columns_of_nought(family):
             weight[:, head * size : (head + 1) * size] = 0
         wanted = edited(ids).logits
         with apply(lm, Without(heads)):
-            found = lm(ids).logits
-    assert (found - wanted).abs().max() < 1e-5 and (found - tiny(family)(ids).logits).abs().max() > 1e-4
+            logits = lm(ids).logits
+    assert (logits - wanted).abs().max() < 1e-5 and (logits - tiny(family)(ids).logits).abs().max() > 1e-4
 
 
 def test_what_stands_in_place_by_hand():
@@ -49,8 +49,8 @@ def test_what_stands_in_place_by_hand():
     drawn = replaced(long, "resample", 3)
     assert sorted(drawn.flatten().tolist()) == list(range(12)) and not torch.equal(drawn, long)
     assert torch.equal(drawn, replaced(long, "resample", 3)), "one order for a seed"
-    kept = Without([(1, 0)], "mean")
-    assert kept.finish_output(0, out) is out and kept.finish_output(1, out).flatten().tolist() == [3, 3, 3, 7]
+    without = Without([(1, 0)], "mean")
+    assert without.finish_output(0, out) is out and without.finish_output(1, out).flatten().tolist() == [3, 3, 3, 7]
 
 
 @pytest.mark.parametrize("by", ["zero", "mean", "resample"])
@@ -60,14 +60,14 @@ def test_the_estimate_is_the_slope_of_a_small_step(by, monkeypatch):
     lm.requires_grad_(False)
     lm.model.norm.weight.requires_grad_(True)
     model, ids = load_model(lm), token_ids(1, 24)
-    found = estimated(model, ids, by)
+    estimate = estimated(model, ids, by)
     assert [name for name, p in lm.named_parameters() if p.requires_grad] == ["model.norm.weight"]
-    assert all(p.grad is None for p in lm.parameters()) and found.shape == (LAYERS, lm.config.num_attention_heads)
+    assert all(p.grad is None for p in lm.parameters()) and estimate.shape == (LAYERS, lm.config.num_attention_heads)
     step, real = 1e-3, Without.finish_output
     monkeypatch.setattr(Without, "finish_output", lambda self, layer, out: out + step * (real(self, layer, out) - out))
     for head in [(0, 0), (1, 2), (LAYERS - 1, 3)]:
         slope = (_exact(model, ids, [head], by) - _exact(model, ids, [], by)) / step
-        assert found[head] == pytest.approx(slope, rel=0.02, abs=1e-5), head
+        assert estimate[head] == pytest.approx(slope, rel=0.02, abs=1e-5), head
 
 
 def _exact(model, ids, heads, by) -> float:

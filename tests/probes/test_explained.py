@@ -31,8 +31,8 @@ def test_the_strongest_pairs_are_those_of_the_full_table(explaining):
     table[:, 0] = 0
     best = table.max(-1)
     queries = np.sort(np.argsort(-best.values.numpy(), kind="stable")[:12])
-    kept = [query for query in queries if best.values[query] >= 0.1 and query > 6]
-    assert explaining.pairs.tolist() == [[query, int(best.indices[query])] for query in kept]
+    clear = [query for query in queries if best.values[query] >= 0.1 and query > 6]
+    assert explaining.pairs.tolist() == [[query, int(best.indices[query])] for query in clear]
 
 
 def test_parts_of_either_side_add_up_to_the_margin_of_the_scores(explaining):
@@ -43,10 +43,10 @@ def test_parts_of_either_side_add_up_to_the_margin_of_the_scores(explaining):
         assert rows["share"].sum() == pytest.approx(1, abs=1e-4)
     assert explained.together.sum() == pytest.approx(explained.margin.mean(), abs=1e-4)
     states = attention_states(explaining.model, explaining.ids.numpy(), [LAYER])[LAYER]
-    for (query, key), others, margin in zip(explaining.pairs, explaining.others, explained.margin, strict=True):
+    for (query, key), alternatives, margin in zip(explaining.pairs, explaining.others, explained.margin, strict=True):
         scores = states.scores(HEAD, query, query + 1)[0]
-        assert key not in others and others.max() <= query
-        assert margin == pytest.approx(float(scores[key] - scores[others].mean()), abs=1e-3)
+        assert key not in alternatives and alternatives.max() <= query
+        assert margin == pytest.approx(float(scores[key] - scores[alternatives].mean()), abs=1e-3)
 
 
 @pytest.mark.parametrize("by", ["zero", "mean"])
@@ -56,35 +56,35 @@ def test_a_removed_writer_is_the_stream_without_it(explaining, by, writer):
     lm = copy_of(tiny("llama"))
     block = lm.model.layers[1]
     module = block.mlp if writer == "L1.mlp" else block.self_attn.o_proj
-    kept = {}
+    outputs = {}
 
     def edit(module, args, out):
-        whole = out if writer == "L1.mlp" else args[0][..., 16:24] @ module.weight[:, 16:24].T
-        return out - whole + (whole.mean(1, keepdim=True) if by == "mean" else 0)
+        written = out if writer == "L1.mlp" else args[0][..., 16:24] @ module.weight[:, 16:24].T
+        return out - written + (written.mean(1, keepdim=True) if by == "mean" else 0)
 
     if writer == "L1.H2":
         # the block above the head in its layer is given, so it must not follow
-        handle = block.mlp.register_forward_hook(lambda m, a, o: kept.setdefault("mlp", o))
+        handle = block.mlp.register_forward_hook(lambda m, a, o: outputs.setdefault("mlp", o))
         with torch.no_grad():
             lm(explaining.ids[None])
         handle.remove()
-        block.mlp.forward = lambda x: kept["mlp"]
+        block.mlp.forward = lambda x: outputs["mlp"]
     module.register_forward_hook(edit)
     prompt = Stream(lm, explaining.ids, LAYER, [0]).prompt
     factor = explaining.written.factor
     queries, keys = explaining.pairs.T
-    whole = explaining.written
-    wanted = factor * (prompt.query[0, HEAD, queries].double() * whole.model_keys[explaining.key]).sum(-1)
+    stream = explaining.written
+    wanted = factor * (prompt.query[0, HEAD, queries].double() * stream.model_keys[explaining.key]).sum(-1)
     removed = explaining.removed("query", writer, by)
     np.testing.assert_allclose(removed.measured, wanted - explaining.logits, atol=1e-4)
     left = explaining.logits.numpy() + removed.predicted
     again = removed.rescaled * left - explaining.logits.numpy()
     np.testing.assert_allclose(removed.measured, again, atol=1e-4, err_msg="what differs is the norm of what is left")
-    wanted = factor * (whole.model_queries[explaining.query] * prompt.key[0, HEAD // 2, keys].double()).sum(-1)
+    wanted = factor * (stream.model_queries[explaining.query] * prompt.key[0, HEAD // 2, keys].double()).sum(-1)
     np.testing.assert_allclose(explaining.removed("key", writer, by).measured, wanted - explaining.logits, atol=1e-4)
     if by == "zero":
-        row = whole.writers.index(writer)
-        part = whole.queries[row, explaining.query] * whole.model_keys[explaining.key]
+        row = stream.writers.index(writer)
+        part = stream.queries[row, explaining.query] * stream.model_keys[explaining.key]
         np.testing.assert_allclose(removed.predicted, -factor * part.sum(-1), atol=1e-4)
 
 
@@ -95,9 +95,9 @@ def test_later_writers_follow_in_the_model_that_runs_without_one(explaining):
         lm.model.layers[0].self_attn.o_proj.weight[:, 16:24] = 0
     prompt = Stream(lm, explaining.ids, LAYER, [0]).prompt
     queries, keys = explaining.pairs.T
-    whole = explaining.written
+    stream = explaining.written
     query = prompt.query[0, HEAD, queries].double()
-    wanted = whole.factor * (query * whole.model_keys[explaining.key]).sum(-1) - explaining.logits
+    wanted = stream.factor * (query * stream.model_keys[explaining.key]).sum(-1) - explaining.logits
     removed = explaining.removed("query", "L0.H2", "zero")
     np.testing.assert_allclose(removed.followed, wanted, atol=1e-4)
     assert abs(removed.followed - removed.measured).max() > 1e-3
@@ -121,15 +121,15 @@ def test_what_was_moved_is_the_direct_way_to_the_vocabulary():
     shares, changes = [], []
     for key in range(query + 1):
         stream = Stream(lm, ids, LAYER, [query, key])
-        found = explained_by(stream, LAYER, HEAD, query, key)
-        each = moved(stream, found)
-        shares.append(each.share)
-        changes.append((found, stream, each.change))
+        explained = explained_by(stream, LAYER, HEAD, query, key)
+        movement = moved(stream, explained)
+        shares.append(movement.share)
+        changes.append((explained, stream, movement.change))
     assert sum(shares) == pytest.approx(1, abs=1e-4)
-    found, stream, change = changes[5]
+    explained, stream, change = changes[5]
     columns = slice(8 * HEAD, 8 * HEAD + 8)
     with torch.no_grad():
-        read = found.attention * stream.prompt.value[0, HEAD // 2, 5]
+        read = explained.attention * stream.prompt.value[0, HEAD // 2, 5]
         wrote = lm.model.layers[LAYER].self_attn.o_proj.weight[:, columns] @ read
         ends = []
         handle = lm.model.norm.register_forward_pre_hook(lambda module, args: ends.append(args[0][0, query]))

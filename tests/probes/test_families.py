@@ -19,13 +19,13 @@ def test_relevance_is_the_number_of_the_querys_words_that_a_passage_holds(pieces
     query = spelled(pieces, item.ids[item.question :]).split("Query:")[1].split("\n")[0].split()
     assert len(query) == QUERY == len(set(query))
     text = spelled(pieces, item.ids[: item.question])
-    held = {}
+    word_counts = {}
     for mark, passage in re.findall(r"\nPassage (\w+):([^\n]*(?:\n(?!\n?Passage)[^\n]*)*)", text):
-        held[mark] = sum(f" {word}" in passage for word in query)
+        word_counts[mark] = sum(f" {word}" in passage for word in query)
     marks = [spelled(pieces, row).strip() for row in item.candidates]
-    assert tuple(held[mark] for mark in marks) == item.relevance
+    assert tuple(word_counts[mark] for mark in marks) == item.relevance
     assert sorted(item.relevance, reverse=True) == [4, 3, 2, 1, 0, 0] and item.relevance[item.right] == QUERY
-    assert all(count == 0 for mark, count in held.items() if mark not in marks)
+    assert all(count == 0 for mark, count in word_counts.items() if mark not in marks)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -29,14 +29,14 @@ def model_of(family: str) -> Model:
 
 def whole_pass(model: Model, method, item: Item) -> np.ndarray:
     """The same log-probabilities, one pass over prompt and answer for each candidate."""
-    found = []
+    sums = []
     for answer in item.candidates:
         ids = torch.as_tensor(np.concatenate([item.ids, answer]))[None]
         with apply(model, method), torch.no_grad():
             logs = torch.log_softmax(model.lm(ids, use_cache=False).logits[0].float(), -1)
         rows = torch.arange(len(item.ids) - 1, len(item.ids) - 1 + len(answer))
-        found.append(logs[rows, torch.as_tensor(answer)].sum().item())
-    return np.array(found)
+        sums.append(logs[rows, torch.as_tensor(answer)].sum().item())
+    return np.array(sums)
 
 
 @pytest.mark.slow
@@ -58,13 +58,13 @@ def test_going_on_from_the_cache_equals_whole_passes(family, case):
 def test_keys_are_dropped_where_the_turn_says(turn):
     """As one pass over all of it, in which what the prompt leaves is cut at that place."""
     ids = token_ids(1, 80, seed=3)[0].numpy()
-    item, other = (Item(part[:24], part[24:].reshape(4, 4), 1, None, 18) for part in (ids[:40], ids[40:]))
+    item, second = (Item(part[:24], part[24:].reshape(4, 4), 1, None, 18) for part in (ids[:40], ids[40:]))
     model, rule = model_of("llama"), {"ratio": 0.75, "window": 4}
-    read, asked = turned(item, turn, other)
+    read, further = turned(item, turn, second)
     assert len(read) == {"question unknown": 18, "question known": 24, SECOND: 18 + 6 + 4}[turn]
-    whole = Item(np.concatenate([read, asked]), item.candidates, item.right, None, 18)
-    wanted = whole_pass(model, METHODS["snapkv"](**rule, cut=len(read)), whole)
-    assert answer_logs(model, METHODS["snapkv"](**rule), item, turn, other) == pytest.approx(wanted, abs=1e-3)
+    joined = Item(np.concatenate([read, further]), item.candidates, item.right, None, 18)
+    wanted = whole_pass(model, METHODS["snapkv"](**rule, cut=len(read)), joined)
+    assert answer_logs(model, METHODS["snapkv"](**rule), item, turn, second) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_a_membership_that_sees_the_future_is_refused():
@@ -96,8 +96,8 @@ def test_the_base_of_dynamic_ntk_is_that_of_transformers():
     for length in (300, 512, 700, 1024):
         wanted, _ = ROPE_INIT_FUNCTIONS["dynamic"](config, "cpu", seq_len=length)
         with rotary_base(model, base_for(model, "dynamic_ntk", 2.0, 5e5, length)):
-            found = model.lm.model.rotary_emb.inv_freq
-            assert torch.allclose(found, wanted, rtol=1e-5), length
+            frequencies = model.lm.model.rotary_emb.inv_freq
+            assert torch.allclose(frequencies, wanted, rtol=1e-5), length
 
 
 def test_dynamic_ntk_beyond_the_context_equals_the_model_that_has_it():
@@ -112,9 +112,9 @@ def test_dynamic_ntk_beyond_the_context_equals_the_model_that_has_it():
     with torch.no_grad():
         wanted = stock(ids, use_cache=False).logits
         with rotary_base(model, base_for(model, "dynamic_ntk", 2.0, 5e5, 700)):
-            found = model.lm(ids, use_cache=False).logits
+            logits = model.lm(ids, use_cache=False).logits
         plain = model.lm(ids, use_cache=False).logits
-    assert (found - wanted).abs().max() < 1e-3 and (plain - wanted).abs().max() > 1e-2
+    assert (logits - wanted).abs().max() < 1e-3 and (plain - wanted).abs().max() > 1e-2
 
 
 def test_another_base_is_gone_afterwards_whatever_happens():

@@ -65,10 +65,10 @@ def test_a_needle_lies_at_its_depth_to_the_token(depth, length, seed):
 
 @pytest.mark.parametrize("name", ["json", "passages", "reranking"])
 def test_blocks_lie_at_their_depth_to_the_block(pieces, name):
-    found = [make(pieces, name, 900, depth).gold[0] for depth in (0, 0.5, 1)]
-    block = (found[2] - found[0]) / 2
-    assert found[0] < 150 and found[1] == pytest.approx(found[0] + block, abs=90)
-    assert 900 - found[2] < 200
+    starts = [make(pieces, name, 900, depth).gold[0] for depth in (0, 0.5, 1)]
+    block = (starts[2] - starts[0]) / 2
+    assert starts[0] < 150 and starts[1] == pytest.approx(starts[0] + block, abs=90)
+    assert 900 - starts[2] < 200
 
 
 def test_distractors_of_a_single_needle_are_absent_and_those_of_the_others_are_there(pieces):
@@ -100,10 +100,10 @@ def test_the_frequent_word_comes_twice_as_often_as_any_other(pieces):
 
 def test_every_label_is_shown_equally_often_and_the_examples_are_spread(pieces):
     item = make(pieces, "labels", 1000)
-    found = [places(item.ids, row) for row in item.candidates]
-    assert [len(each) for each in found] == [4] * 4
-    every = sorted(at for each in found for at in each)
-    assert every[0] < 1000 / 16 + 60 and max(np.diff(every)) < 2 * 1000 / 16 and every[-1] > 880
+    places_of_label = [places(item.ids, row) for row in item.candidates]
+    assert [len(of_label) for of_label in places_of_label] == [4] * 4
+    in_order = sorted(place for of_label in places_of_label for place in of_label)
+    assert in_order[0] < 1000 / 16 + 60 and max(np.diff(in_order)) < 2 * 1000 / 16 and in_order[-1] > 880
 
 
 @pytest.mark.parametrize("name", ["labels", "several_needles"])
@@ -115,9 +115,9 @@ def test_no_candidate_is_shown_more_often_than_another(pieces, name):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_seed_comes_again_and_another_differs(pieces, name):
-    first, again, other = (make(pieces, name, seed=seed) for seed in (3, 3, 4))
+    first, again, other_seed = (make(pieces, name, seed=seed) for seed in (3, 3, 4))
     assert first.ids.tolist() == again.ids.tolist() and first.right == again.right
-    assert first.ids.tolist() != other.ids.tolist()
+    assert first.ids.tolist() != other_seed.ids.tolist()
 
 
 def test_a_begin_token_stays_first_and_values_are_made_up_where_the_vocabulary_has_no_words():
@@ -130,7 +130,7 @@ def test_a_begin_token_stays_first_and_values_are_made_up_where_the_vocabulary_h
 
 
 @pytest.mark.parametrize(
-    "name, ask, said",
+    "name, ask, message",
     [
         ("uuid_needle", Ask(80, 4, depth=0.5), "choose a greater length"),
         ("json", Ask(200, 4, depth=0.5), "pairs and 4 are needed"),
@@ -140,8 +140,8 @@ def test_a_begin_token_stays_first_and_values_are_made_up_where_the_vocabulary_h
         ("labels", Ask(300, 4, examples=3), "3 examples cannot show 4 labels"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(pieces, name, ask, said):
-    with pytest.raises(BadSetting, match=said) as caught:
+def test_what_does_not_fit_is_refused_in_one_sentence(pieces, name, ask, message):
+    with pytest.raises(BadSetting, match=message) as caught:
         TASKS[name].make(pieces, ask, np.random.default_rng(0))
     assert str(caught.value).endswith(".") and str(caught.value).count(". ") == 0
 
@@ -156,13 +156,16 @@ def test_a_text_too_short_to_hide_something_in_is_refused(pieces):
 
 def test_cutting_drops_the_oldest_and_says_whether_the_answer_went(pieces):
     early, late = (make(pieces, "uuid_needle", 600, depth) for depth in (0, 1))
-    whole = cut(early, 600, 0)
-    assert (whole.dropped, whole.lost) == (0, False) and whole.item is early
-    found = [cut(item, 400, 0) for item in (early, late)]
-    assert [(one.dropped, one.lost) for one in found] == [(200, True), (200, False)]
-    assert found[0].item.ids.tolist() == early.ids[200:].tolist() and found[0].item.gold is None
-    kept = found[1].item
-    assert kept.ids[slice(*kept.gold)].tolist() == kept.answer.tolist() and kept.question == late.question - 200
+    uncut = cut(early, 600, 0)
+    assert (uncut.dropped, uncut.lost) == (0, False) and uncut.item is early
+    halves = [cut(item, 400, 0) for item in (early, late)]
+    assert [(half.dropped, half.lost) for half in halves] == [(200, True), (200, False)]
+    assert halves[0].item.ids.tolist() == early.ids[200:].tolist() and halves[0].item.gold is None
+    shortened = halves[1].item
+    assert (
+        shortened.ids[slice(*shortened.gold)].tolist() == shortened.answer.tolist()
+        and shortened.question == late.question - 200
+    )
     begins = cut(Item(np.concatenate([[1], late.ids]), late.candidates, late.right, None, late.question + 1), 400, 1)
     assert begins.item.ids[0] == 1 and begins.item.ids[1:].tolist() == late.ids[201:].tolist()
     with pytest.raises(BadSetting, match="alone need more than the 40 tokens"):

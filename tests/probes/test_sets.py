@@ -28,9 +28,9 @@ def lines(path, records) -> None:
 def question(number: int) -> dict:
     town = TOWNS[number]
     passages = [{"title": f"Page {n}", "text": f"Nothing is said of land {number} on page {n}."} for n in range(3)]
-    held = {"title": town, "text": f"The capital of land {number} is {town}, as all know."}
-    asked = {"question": f"What is the capital of land {number}?", "answers": [town, f"City of {town}"]}
-    return asked | {"ctxs": [passages[0], held, *passages[1:]]}
+    gold_passage = {"title": town, "text": f"The capital of land {number} is {town}, as all know."}
+    query = {"question": f"What is the capital of land {number}?", "answers": [town, f"City of {town}"]}
+    return query | {"ctxs": [passages[0], gold_passage, *passages[1:]]}
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def folder(tmp_path):
         lines(tmp_path / name / "test.jsonl", [question(n) for n in range(len(TOWNS))])
     graded = [{"text": f"passage of grade {n}", "label": n} for n in (0, 3, 1, 2, 0, 0)]
     lines(tmp_path / "msmarco" / "dev.jsonl", [{"query": "which grade?", "ctxs": graded}])
-    told = [{"question": f"Where is {n}?", "answer": town, "document": f"Once {n} was in {town}. " * 8}
+    stories = [{"question": f"Where is {n}?", "answer": town, "document": f"Once {n} was in {town}. " * 8}
             for n, town in enumerate(TOWNS)]  # fmt: skip
-    lines(tmp_path / "narrativeqa" / "test.jsonl", told)
+    lines(tmp_path / "narrativeqa" / "test.jsonl", stories)
     return tmp_path
 
 
@@ -71,8 +71,8 @@ def test_every_label_has_a_word_of_its_own_and_examples_of_all(folder, pieces): 
     text = pieces.tokenizer.decode(item.ids)
     assert text.endswith("a glad one\nlabel:") and item.gold is None
     mark = pieces.show(item.answer)
-    shown = [part.split("\nlabel:") for part in text.split("\n\n") if "sentence" in part and "label:" in part]
-    theirs = {example.split()[-3]: word.strip() for example, word in shown}
+    examples = [part.split("\nlabel:") for part in text.split("\n\n") if "sentence" in part and "label:" in part]
+    theirs = {example.split()[-3]: word.strip() for example, word in examples}
     assert theirs["glad"] == mark and set(theirs.values()) == {pieces.show(row) for row in item.candidates}
 
 
@@ -80,13 +80,13 @@ def test_every_label_has_a_word_of_its_own_and_examples_of_all(folder, pieces): 
 def test_one_passage_holds_the_answer_at_its_depth(folder, pieces, depth):  # noqa: F811
     item = asked(folder, pieces, "nq", depth=depth)
     text, answer = pieces.show(item.ids[: item.question]), pieces.show(item.answer)
-    told = pieces.show(item.ids[slice(*item.gold)])
-    assert answer in TOWNS and stands(answer, told) and text.count(f"is {answer},") == 1
+    passage = pieces.show(item.ids[slice(*item.gold)])
+    assert answer in TOWNS and stands(answer, passage) and text.count(f"is {answer},") == 1
     place = text.index(f"is {answer},") / len(text)
     assert abs(place - depth) < 0.35
     assert graded(pieces, item, pieces.ids(f" the City of {answer}.")) == 1
-    others = {pieces.show(row) for row in item.candidates} - {answer}
-    assert others < set(TOWNS) and len(others) == 2
+    alternatives = {pieces.show(row) for row in item.candidates} - {answer}
+    assert alternatives < set(TOWNS) and len(alternatives) == 2
 
 
 def test_a_cited_answer_names_its_passage(folder, pieces):  # noqa: F811
@@ -150,5 +150,5 @@ def test_a_question_whose_passages_hold_no_answer_is_not_asked(tmp_path):
 
 
 def test_sets_have_families_of_their_own_and_no_tasks_name():
-    assert {about.family for about in SETS.values()} < {one.family for one in TASKS.values()}
+    assert {about.family for about in SETS.values()} < {synthetic.family for synthetic in TASKS.values()}
     assert not set(SETS) & set(TASKS)

@@ -41,18 +41,20 @@ def test_parts_add_up_to_the_score_that_the_model_gives(family):
     lm, ids = made(family)
     model = load_model(lm, tokenizer=byte_level())
     layer, head = model.layer_numbers[-1], model.num_heads - 1
-    one, other = (why(model, ids, layer, head, QUERY, key) for key in (KEY, OTHER))
-    for each in (one, other):
-        assert abs(each.parts["score"].sum() - each.logit) <= 1e-4 * max(1, abs(each.logit))
-        assert {"embedding", "bias", "L0.mlp"} < set(each.writers)
-        assert len(each.parts) == len(each.writers) ** 2
-        assert each.frequencies is None or each.by_frequency()["score"].sum() == pytest.approx(each.logit, abs=1e-4)
+    of_key, of_other = (why(model, ids, layer, head, QUERY, key) for key in (KEY, OTHER))
+    for explained in (of_key, of_other):
+        assert abs(explained.parts["score"].sum() - explained.logit) <= 1e-4 * max(1, abs(explained.logit))
+        assert {"embedding", "bias", "L0.mlp"} < set(explained.writers)
+        assert len(explained.parts) == len(explained.writers) ** 2
+        assert explained.frequencies is None or explained.by_frequency()["score"].sum() == pytest.approx(
+            explained.logit, abs=1e-4
+        )
     with torch.no_grad():
-        given = lm(ids[None], output_attentions=True, use_cache=False).attentions[-1][0, head, QUERY].double()
-    assert one.attention == pytest.approx(float(given[KEY]), abs=1e-5)
-    if min(given[KEY], given[OTHER]) > 1e-30:
-        wanted = float((given[KEY] / given[OTHER]).log())
-        assert one.capped - other.capped == pytest.approx(wanted, abs=2e-4 * max(1, abs(one.logit)))
+        attention = lm(ids[None], output_attentions=True, use_cache=False).attentions[-1][0, head, QUERY].double()
+    assert of_key.attention == pytest.approx(float(attention[KEY]), abs=1e-5)
+    if min(attention[KEY], attention[OTHER]) > 1e-30:
+        wanted = float((attention[KEY] / attention[OTHER]).log())
+        assert of_key.capped - of_other.capped == pytest.approx(wanted, abs=2e-4 * max(1, abs(of_key.logit)))
 
 
 def test_every_part_of_a_llama_is_the_definition_in_float64():
@@ -65,9 +67,9 @@ def test_every_part_of_a_llama_is_the_definition_in_float64():
         weight = block.self_attn.o_proj.weight
 
         def heads(module, args, number=number, weight=weight):
-            for one in range(4):
-                columns = slice(8 * one, 8 * one + 8)
-                wrote[f"L{number}.H{one}"] = args[0][0, :, columns] @ weight[:, columns].T
+            for number_of_head in range(4):
+                columns = slice(8 * number_of_head, 8 * number_of_head + 8)
+                wrote[f"L{number}.H{number_of_head}"] = args[0][0, :, columns] @ weight[:, columns].T
 
         handles.append(block.self_attn.o_proj.register_forward_pre_hook(heads))
         keep = lambda module, args, out, number=number: wrote.__setitem__(f"L{number}.mlp", out[0])  # noqa: E731
@@ -75,9 +77,9 @@ def test_every_part_of_a_llama_is_the_definition_in_float64():
     with torch.no_grad():
         lm(ids[None])
         block = lm.model.layers[layer]
-        whole = sum(wrote.values())
-        scale = (whole.pow(2).mean(-1, keepdim=True) + lm.config.rms_norm_eps) ** -0.5
-        tables = lm.model.rotary_emb(whole[None], torch.arange(len(ids))[None])
+        stream = sum(wrote.values())
+        scale = (stream.pow(2).mean(-1, keepdim=True) + lm.config.rms_norm_eps) ** -0.5
+        tables = lm.model.rotary_emb(stream[None], torch.arange(len(ids))[None])
         rows, columns = slice(8 * head, 8 * head + 8), slice(8 * (head // 2), 8 * (head // 2) + 8)
         sides = []
         for weight in (block.self_attn.q_proj.weight[rows], block.self_attn.k_proj.weight[columns]):
@@ -87,11 +89,11 @@ def test_every_part_of_a_llama_is_the_definition_in_float64():
     for handle in handles:
         handle.remove()
     wanted = (sides[0][:, QUERY] @ sides[1][:, KEY].T) / 8**0.5
-    found = why(load_model(lm, tokenizer=byte_level()), ids, layer, head, QUERY, KEY)
-    assert found.writers == [*wrote, "bias"]
+    explained = why(load_model(lm, tokenizer=byte_level()), ids, layer, head, QUERY, KEY)
+    assert explained.writers == [*wrote, "bias"]
     # its norm and its tables are float32 all the same
-    np.testing.assert_allclose(found.scores[:-1, :-1], wanted, atol=1e-6 * float(wanted.abs().max()))
-    assert np.abs(found.scores[-1]).max() == 0, "a llama has no bias"
+    np.testing.assert_allclose(explained.scores[:-1, :-1], wanted, atol=1e-6 * float(wanted.abs().max()))
+    assert np.abs(explained.scores[-1]).max() == 0, "a llama has no bias"
 
 
 def test_positions_and_biases_are_writers_of_their_own():
@@ -116,7 +118,7 @@ def test_half_precision_says_what_rounding_gives():
 def test_the_score_at_another_distance_is_that_of_the_key_rotated_to_it(family):
     lm, ids = made(family)
     model = load_model(lm, tokenizer=byte_level())
-    found = why(model, ids, 1, 1, QUERY, KEY)
+    explained = why(model, ids, 1, 1, QUERY, KEY)
     stream = Stream(lm, ids, 1, [QUERY, KEY])
     prompt = stream.prompt
     plain = unrotate(prompt.key[:, :, KEY : KEY + 1], prompt.module, tuple(t[:, KEY : KEY + 1] for t in prompt.tables))
@@ -124,14 +126,14 @@ def test_the_score_at_another_distance_is_that_of_the_key_rotated_to_it(family):
     for place in (2, 39):
         moved = turned(plain, prompt.module, *(table[:, place : place + 1] for table in prompt.tables))
         wanted = prompt.scoring.factor * float(prompt.query[0, 1, QUERY] @ moved[0, group, 0])
-        assert found.at_distances(np.array([QUERY - place]))[0] == pytest.approx(wanted, abs=1e-4)
-    table = found.by_frequency()
+        assert explained.at_distances(np.array([QUERY - place]))[0] == pytest.approx(wanted, abs=1e-4)
+    table = explained.by_frequency()
     assert (table["most"] >= table["score"].abs() - 1e-9).all()
     assert table["wavelength"][0] == pytest.approx(2 * np.pi, abs=1e-5)
     best = table["distance"][0]
     assert 0 <= best <= table["wavelength"][0]
-    alone = found.by_frequency("embedding", "L0.mlp")["score"].sum()
-    pair = found.parts.set_index(["query_writer", "key_writer"])["score"]["embedding", "L0.mlp"]
+    alone = explained.by_frequency("embedding", "L0.mlp")["score"].sum()
+    pair = explained.parts.set_index(["query_writer", "key_writer"])["score"]["embedding", "L0.mlp"]
     assert alone == pytest.approx(pair, abs=1e-9)
 
 

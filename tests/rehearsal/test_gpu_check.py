@@ -26,8 +26,8 @@ def model_of(shape: str) -> Model:
 
 
 def ready(model: Model) -> list[SimpleNamespace]:
-    made = methods(model.lm.config)
-    return [SimpleNamespace(name=name, method=made[name]()) for name in made if name in OF_EACH_KIND]
+    builders = methods(model.lm.config)
+    return [SimpleNamespace(name=name, method=builders[name]()) for name in builders if name in OF_EACH_KIND]
 
 
 @pytest.mark.slow
@@ -39,7 +39,9 @@ def test_it_runs_through(monkeypatch, tmp_path):
         monkeypatch.setattr(gpu_tables, "plan", lambda *about: SimpleNamespace(kernel="groups", retained=0.25))
         # what is fitted on a model is for its sizes
         monkeypatch.setattr(gpu_check, "candidates", lambda context, lm, text, families: ready(lm))
-        monkeypatch.setattr(gpu_check, "untrained", lambda lm: [(one.name, one.method) for one in ready(lm)])
+        monkeypatch.setattr(
+            gpu_check, "untrained", lambda lm: [(candidate.name, candidate.method) for candidate in ready(lm)]
+        )
         monkeypatch.setattr(gpu_check, "shaped", lambda name, device, layers: name)
         monkeypatch.setattr(gpu_check, "load_model", lambda name: model_of("qwen"))
         monkeypatch.setattr(gpu_check, "CACHES", (LONGEST,))
@@ -49,7 +51,7 @@ def test_it_runs_through(monkeypatch, tmp_path):
         study.check(lm)
         device.tokens = LONGEST
         numbers = study.measure(SimpleNamespace(lm=lm, context=watched_context(tmp_path)))
-    rows = {what: [row for row in numbers["rows"] if row["what"] == what] for what in ("attention", "decode", "model")}
+    rows = {work: [row for row in numbers["rows"] if row["what"] == work] for work in ("attention", "decode", "model")}
     assert [row["length"] for row in rows["attention"]] == [LONGEST] * len(gpu_check.GROUPS)
     assert len(rows["decode"]) == 1 and len(rows["model"]) == 2 * len(OF_EACH_KIND)
     assert not [row for row in numbers["rows"] if "refused" in row]

@@ -30,29 +30,29 @@ DENSE, MASKS = METHODS["dense"], METHODS["streaming_llm"]
 
 
 @torch.no_grad()
-def peak(lm, method, tokens: int, held: Held, kernels: bool = True) -> int:
+def peak(lm, method, tokens: int, memory: Held, kernels: bool = True) -> int:
     """Most bytes that a prompt and its KV cache take beside what was there before."""
     ids = torch.zeros(1, tokens, dtype=torch.long, device=lm.device)
     with apply(lm, method, kernels=kernels):
-        before = held.peak = held.now
+        before = memory.peak = memory.now
         cache = DynamicCache(config=lm.config)
         next_token(lm, ids, cache)
-        taken = held.peak - before
+        bytes_taken = memory.peak - before
         del cache
-        assert held.now - before < taken / 20, "nobody keeps the cache of a text that is done"
-    return taken
+        assert memory.now - before < bytes_taken / 20, "nobody keeps the cache of a text that is done"
+    return bytes_taken
 
 
 @pytest.mark.parametrize("method", [DENSE, MASKS])
 def test_a_small_model_on_the_processor_takes_as_much(method):
     config = LlamaConfig(**SMALL)
     real = LlamaForCausalLM(config).eval()
-    with Held("cpu") as held:
-        taken = peak(real, method(), 700, held, kernels=False)
+    with Held("cpu") as memory:
+        bytes_taken = peak(real, method(), 700, memory, kernels=False)
     at_once = min(reference.BLOCK_BYTES, reference.CPU_BLOCK_BYTES)
     with fake_device(at_once) as device, device.held:
         lm = on_devices(config, f"{NAME}:0", kind=torch.float32)
-        assert peak(lm, method(), 700, device.held, kernels=False) == pytest.approx(taken, rel=TOLERANCE)
+        assert peak(lm, method(), 700, device.held, kernels=False) == pytest.approx(bytes_taken, rel=TOLERANCE)
 
 
 def test_a_gpu_took_as_much():
@@ -62,8 +62,8 @@ def test_a_gpu_took_as_much():
     row = next(row for row in rows if row["what"] == "model" and row["method"] == "dense" and "Qwen" in row["model"])
     config = qwen(layers=24)
     with fake_device() as device, device.held:
-        taken = peak(on_devices(config, f"{NAME}:0"), DENSE(), row["length"], device.held)
-    assert taken == pytest.approx(row["peak_bytes"], rel=0.02)
+        bytes_taken = peak(on_devices(config, f"{NAME}:0"), DENSE(), row["length"], device.held)
+    assert bytes_taken == pytest.approx(row["peak_bytes"], rel=0.02)
 
 
 @pytest.mark.slow
@@ -77,8 +77,8 @@ def test_what_is_said_before_is_about_what_is_taken(shape, tokens):
         about = config.num_hidden_layers, heads, kv_heads, config.hidden_size // heads, config.max_position_embeddings
         model = Model(lm, None, shape, "none", *about)
         for method, kernels in ((DENSE, []), (MASKS, [MASKED])) if tokens == 4096 else ((DENSE, []),):
-            said = model_bytes(model, tokens, method, kernels)
-            assert said == pytest.approx(peak(lm, method(), tokens, device.held), rel=TOLERANCE), method
+            predicted = model_bytes(model, tokens, method, kernels)
+            assert predicted == pytest.approx(peak(lm, method(), tokens, device.held), rel=TOLERANCE), method
 
 
 def test_hashing_a_long_text_holds_a_block_at_a_time():
@@ -93,11 +93,11 @@ def test_hashing_a_long_text_holds_a_block_at_a_time():
 
 
 def test_features_of_keys_are_made_in_one_place():
-    with torch.no_grad(), Held("cpu") as held:
+    with torch.no_grad(), Held("cpu") as memory:
         keys, directions = torch.rand(1, 2, 4096, 8), torch.rand(64, 8)
-        before = held.peak = held.now
+        before = memory.peak = memory.now
         features, _ = random_features(keys, directions)
-        assert held.peak - before < 1.5 * features.nbytes
+        assert memory.peak - before < 1.5 * features.nbytes
 
 
 @pytest.mark.slow

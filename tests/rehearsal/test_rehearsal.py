@@ -26,11 +26,11 @@ def rehearse(
     at_once = 4 * config.num_attention_heads * length * -(-length // BLOCKS)
     with fake_device(at_once) as device:
         lm = on_devices(config, f"{NAME}:0", f"{NAME}:1")
-        for name, made in methods(config).items():
+        for name, make in methods(config).items():
             if name not in names:
                 continue
             try:
-                rehearsed[name] = about = read_and_write(lm, made(), device, length, kernels)
+                rehearsed[name] = about = read_and_write(lm, make(), device, length, kernels)
                 if about.asked_in_prompt > LAYERS or about.asked_in_steps:
                     failed.append(
                         f"{name} asks {about.asked_in_prompt} times in a prompt and {about.asked_in_steps} after it"

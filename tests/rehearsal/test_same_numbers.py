@@ -37,7 +37,7 @@ def on_an_accelerator(monkeypatch) -> None:
     """From now on modules believe that tensors lie on one."""
     for name, module in list(sys.modules.items()):
         if getattr(module, "accelerated", None) is accelerated and not name.endswith(REAL):
-            monkeypatch.setattr(module, "accelerated", lambda at: True)
+            monkeypatch.setattr(module, "accelerated", lambda tensor: True)
 
 
 @settings(max_examples=40)
@@ -51,20 +51,23 @@ def on_an_accelerator(monkeypatch) -> None:
     seed=st.integers(0, 99),
 )
 def test_a_step_by_the_table_of_groups_is_the_masked_softmax(prompt, steps, batch, shape, window, n_sink, seed):
-    length, (groups, most) = prompt + steps, shape
-    texts = [text(length, groups=groups, most=most, seed=seed + 100 * n, dtype=torch.float32) for n in range(batch)]
-    keys, values = (torch.cat([one[part] for one in texts]) for part in (0, 1))
-    members = torch.stack([one[2] for one in texts])
+    length, (groups, memberships) = prompt + steps, shape
+    texts = [
+        text(length, groups=groups, memberships=memberships, seed=seed + 100 * n, dtype=torch.float32)
+        for n in range(batch)
+    ]
+    keys, values = (torch.cat([of_text[part] for of_text in texts]) for part in (0, 1))
+    members = torch.stack([of_text[2] for of_text in texts])
     members[:, seed % length, groups - 1] = True
-    largest, most = int(members[:, :prompt].sum(1).max()), int(members.sum(-1).max())
+    largest, memberships = int(members[:, :prompt].sum(1).max()), int(members.sum(-1).max())
     q = torch.randn(batch, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1))
     read = torch.stack([read_pairs(of_text, window, n_sink) for of_text in members])[:, None]  # [B, 1, T, T]
     start = keys[:, :, :prompt], values[:, :, :prompt], members[:, :prompt]
-    stored = GroupTable(*start, window, n_sink, largest, most)
-    for at in range(prompt, length):
-        row = slice(at, at + 1)
-        stored.put(keys[:, :, row], values[:, :, row], members[:, at])
-        past = keys[:, :, : at + 1], values[:, :, : at + 1], read[:, :, row, : at + 1]
+    stored = GroupTable(*start, window, n_sink, largest, memberships)
+    for place in range(prompt, length):
+        row = slice(place, place + 1)
+        stored.put(keys[:, :, row], values[:, :, row], members[:, place])
+        past = keys[:, :, : place + 1], values[:, :, : place + 1], read[:, :, row, : place + 1]
         wanted, _ = by_definition(q[:, :, row], *past, 0.7)
         assert torch.allclose(stored.attend(q[:, :, row], 0.7).double(), wanted, atol=1e-5)
     for ordered, as_given in zip(stored.in_order(), (keys, values), strict=True):
@@ -80,32 +83,32 @@ def test_a_step_makes_as_many_calls_for_eight_texts_as_for_one(monkeypatch):
         keys, values, q = (torch.randn(batch, 2, 40, 8, generator=draw) for _ in range(3))
         shape = (batch, 40, 2, groups) if per_head else (batch, 40, groups)
         members = torch.nn.functional.one_hot(torch.randint(0, groups, shape[:-1], generator=draw), groups).bool()
-        held = ByGroup(keys[:, :, :39], values[:, :, :39], members[:, :39], 4, 1)
-        held.coming = members[:, 39:]
+        stored = ByGroup(keys[:, :, :39], values[:, :, :39], members[:, :39], 4, 1)
+        stored.coming = members[:, 39:]
         with Counted() as counted:
-            held.put(keys[:, :, 39:], values[:, :, 39:])
-            read = held.attend(q[:, :, 39:], 0.3, torch.zeros(2))
+            stored.put(keys[:, :, 39:], values[:, :, 39:])
+            read = stored.attend(q[:, :, 39:], 0.3, torch.zeros(2))
         assert read.shape == (batch, 2, 1, 8)
         return counted.calls
 
-    one = calls(1, 4, False)
-    assert calls(8, 4, False) == calls(1, 16, False) == one and calls(8, 4, True) <= one + 20
+    calls_of_one = calls(1, 4, False)
+    assert calls(8, 4, False) == calls(1, 16, False) == calls_of_one and calls(8, 4, True) <= calls_of_one + 20
 
 
 def test_heads_that_hold_others_in_one_call_and_each_in_its_own(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     keys, values = (torch.randn(2, 3, 30, 8, generator=draw) for _ in range(2))
-    kept, sinks = torch.rand(2, 3, 30, generator=draw) < torch.rand(2, 3, 1, generator=draw), torch.randn(6)
-    kept[..., 0] = True
-    apart = ragged.Ragged(keys, values, kept)
+    stays, sinks = torch.rand(2, 3, 30, generator=draw) < torch.rand(2, 3, 1, generator=draw), torch.randn(6)
+    stays[..., 0] = True
+    apart = ragged.Ragged(keys, values, stays)
     on_an_accelerator(monkeypatch)
-    together = ragged.Ragged(keys, values, kept)
+    together = ragged.Ragged(keys, values, stays)
     assert len(together._stacks) == 1 < len(apart._stacks) and torch.equal(together.counts, apart.counts)
     for tokens in (1, 1, 3):
         new = torch.randn(2, 2, 3, tokens, 8, generator=draw)
         query = torch.randn(2, 6, tokens, 8, generator=draw)
-        for held in (apart, together):
-            held.put(*new)
+        for cache in (apart, together):
+            cache.put(*new)
         for beside in (None, sinks):
             wanted = apart.attend(query, 0.3, beside)
             assert torch.allclose(together.attend(query, 0.3, beside), wanted, atol=1e-6)
@@ -118,7 +121,7 @@ def test_groups_packed_as_the_host_knows_their_sizes(case):
     (batch, heads, kv_heads, length, size), members, window = case
     q, k, v = states(batch, heads, kv_heads, length, size)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(packed, "accelerated", lambda at: True)
+        monkeypatch.setattr(packed, "accelerated", lambda tensor: True)
         monkeypatch.setattr(packed, "of_torch", packed.of_cpu)
         monkeypatch.setattr(gpu, "has_triton", lambda: False)
         assert close(packed.grouped(q, k, v, members, window, size**-0.5), by_hand(q, k, v, members, window))
@@ -130,8 +133,8 @@ def test_the_largest_scores_of_heads_that_keep_others(monkeypatch):
     counts = [1, 7, 60, 200]
     wanted = topk.topk_attention(q, k, v, counts)
     on_an_accelerator(monkeypatch)
-    for found, one in zip(topk.topk_attention(q, k, v, counts), wanted, strict=True):
-        assert torch.allclose(found, one, atol=1e-6)
+    for ours, reference in zip(topk.topk_attention(q, k, v, counts), wanted, strict=True):
+        assert torch.allclose(ours, reference, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -139,10 +142,10 @@ def test_the_largest_scores_of_heads_that_keep_others(monkeypatch):
 def test_methods_in_a_model(monkeypatch, kernels):
     """A prompt and the tokens after it, one by one: as many as the shortest window has."""
     lm, ids = tiny("llama"), token_ids(2, 34)
-    wanted = {name: _read(lm, made(), ids, kernels) for name, made in CASES.items()}
+    wanted = {name: _read(lm, make(), ids, kernels) for name, make in CASES.items()}
     on_an_accelerator(monkeypatch)
-    for name, made in CASES.items():
-        assert torch.allclose(_read(lm, made(), ids, kernels), wanted[name], atol=2e-5), name
+    for name, make in CASES.items():
+        assert torch.allclose(_read(lm, make(), ids, kernels), wanted[name], atol=2e-5), name
 
 
 @torch.no_grad()

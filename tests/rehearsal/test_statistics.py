@@ -24,16 +24,16 @@ def test_a_layer_is_asked_for_its_sums_once(masked):
             real = torch.ones(1, TOKENS, dtype=torch.bool)
             reading = HeadReading(LAYERS, lm.config.num_attention_heads)
             reading.begin(real.long(), real)
-        there = torch.device(f"{NAME}:0")
-        ids = torch.ones(1, TOKENS, dtype=torch.long, device=there)
+        on_device = torch.device(f"{NAME}:0")
+        ids = torch.ones(1, TOKENS, dtype=torch.long, device=on_device)
         # a text's facts are brought there once
-        reading._on_device[there] = About(reading.mass, reading.window, False, True, ids[:, 0], ids > 0, ids, ids)
+        reading._on_device[on_device] = About(reading.mass, reading.window, False, True, ids[:, 0], ids > 0, ids, ids)
         with apply(lm, Reader(reading), kernels=True), Crossings():
             device.asked.clear()
             # without a cache the model makes a mask where it may not ask whether it needs one
             cache = None if masked else DynamicCache(config=lm.config)
             lm.base_model(input_ids=ids, past_key_values=cache, use_cache=not masked)
-            assert {one.kernel for one in ran(lm)} == {MASKED if masked else KERNEL}
+            assert {layer_run.kernel for layer_run in ran(lm)} == {MASKED if masked else KERNEL}
         assert device.asked == {"sums of statistics": LAYERS}
         # every answer was ones, and all queries were one block
         assert (reading.sums == 1).all() and (reading.means() == 1).all()

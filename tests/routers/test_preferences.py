@@ -18,7 +18,7 @@ from tests.made.tiny import GROUPED, tiny, token_ids
 def written_out(mean, size, keys, positions, now, rates, offsets, scale):
     """The formula of the paper by loops, one key of one head at a time."""
     heads, half = mean.shape
-    found = torch.empty(heads, keys.shape[1], dtype=torch.float64)
+    scores = torch.empty(heads, keys.shape[1], dtype=torch.float64)
     for h in range(heads):
         for place, key in enumerate(keys[h * len(keys) // heads].double()):
             far, near = 0.0, 0.0
@@ -29,8 +29,8 @@ def written_out(mean, size, keys, positions, now, rates, offsets, scale):
                     angle = (now - int(positions[place]) + o) * float(rates[f]) + delta
                     far += abs(q) * abs(k) * math.cos(angle) / len(offsets)
                 near += (float(size[h, f]) - abs(q)) * abs(k)
-            found[h, place] = scale**2 * (far + near)
-    return found
+            scores[h, place] = scale**2 * (far + near)
+    return scores
 
 
 def drawn(heads=4, kv_heads=2, length=11, size=8, dtype=torch.float64):
@@ -46,10 +46,10 @@ def test_scores_are_the_formula_written_out(offsets, scale):
     mean, size, keys = drawn(dtype=torch.float32)
     rates = 1.0 / 10_000 ** (torch.arange(4, dtype=torch.float64) / 4)
     positions = torch.arange(11) * 977 + 30_000
-    found = analysis.triattention_scores(mean, size, keys, positions, 60_000, rates.float(), offsets, scale)
+    scores = analysis.triattention_scores(mean, size, keys, positions, 60_000, rates.float(), offsets, scale)
     wanted = written_out(mean, size, keys, positions, 60_000, rates.float(), tuple(offsets or OFFSETS), scale)
-    assert found.shape == (4, 11) and found.dtype == torch.float64
-    assert ((found - wanted).abs() / wanted.abs()).max() < 1e-6
+    assert scores.shape == (4, 11) and scores.dtype == torch.float64
+    assert ((scores - wanted).abs() / wanted.abs()).max() < 1e-6
 
 
 def test_an_example_that_can_be_redone_on_paper():
@@ -61,8 +61,8 @@ def test_an_example_that_can_be_redone_on_paper():
     mean, size = torch.tensor([[3.0 + 0j]]), torch.tensor([[5.0]])
     keys, places, rate = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.arange(2), torch.tensor([math.pi / 2])
     for offset, wanted in ((1, [2.0, 2.0]), (2, [5.0, -1.0])):
-        found = analysis.triattention_scores(mean, size, keys, places, 2, rate, [offset])
-        assert found[0].tolist() == pytest.approx(wanted, abs=1e-6)
+        scores = analysis.triattention_scores(mean, size, keys, places, 2, rate, [offset])
+        assert scores[0].tolist() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_what_does_not_fit_is_refused():
@@ -110,29 +110,29 @@ def test_a_mean_query_turned_ahead_gives_the_logits_of_the_model(name):
     scores = Scores()
     with analysis.apply(lm, scores), torch.no_grad():
         lm(ids)
-    many, one = (query_statistics(model, [window.numpy()]) for window in (ids[0], ids[0, :1]))
-    assert one.concentration() == pytest.approx(np.ones((3, 4))) and (many.concentration() < 1).any()
-    for layer, about in enumerate(many.frequencies):
+    all_queries, first_query = (query_statistics(model, [window.numpy()]) for window in (ids[0], ids[0, :1]))
+    assert first_query.concentration() == pytest.approx(np.ones((3, 4))) and (all_queries.concentration() < 1).any()
+    for layer, about in enumerate(all_queries.frequencies):
         query, key = scores.seen[layer]
         assert sorted([*about.real.tolist(), *about.imaginary.tolist()]) == list(range(query.shape[-1]))
         turned = about.pairs(key)  # as the model rotated them
-        mean = one.mean[layer]  # the query of position 0, before its rotation
-        found = torch.einsum("hf,hlf->hl", mean, turned.repeat_interleave(len(query) // len(key), 0).conj()).real
+        mean = first_query.mean[layer]  # the query of position 0, before its rotation
+        logits = torch.einsum("hf,hlf->hl", mean, turned.repeat_interleave(len(query) // len(key), 0).conj()).real
         wanted = torch.einsum("hd,hld->hl", query[:, 0], key.repeat_interleave(len(query) // len(key), 0))
-        assert torch.allclose(found * about.factor, wanted, rtol=1e-4, atol=1e-3 * float(wanted.abs().max()))
+        assert torch.allclose(logits * about.factor, wanted, rtol=1e-4, atol=1e-3 * float(wanted.abs().max()))
         # and the mean of all queries is that of each turned back by the rates, whatever the tables say
         places = torch.arange(24, dtype=torch.float64)[:, None] * about.rates
         back = about.pairs(query) * torch.polar(torch.full_like(places, 1 / about.factor), -places)
-        assert (back.mean(1) - many.mean[layer]).abs().max() < 1e-3 * float(many.size[layer].max())
-        assert (back.abs().mean(1) - many.size[layer]).abs().max() < 1e-3 * float(many.size[layer].max())
+        assert (back.mean(1) - all_queries.mean[layer]).abs().max() < 1e-3 * float(all_queries.size[layer].max())
+        assert (back.abs().mean(1) - all_queries.size[layer]).abs().max() < 1e-3 * float(all_queries.size[layer].max())
 
 
 def test_a_preference_over_distance_is_the_product_of_mean_query_and_mean_key():
     lm = tiny("llama")
-    found = query_statistics(load_model(lm), list(token_ids(2, 24).numpy()))
-    about, distances = found.frequencies[1], np.array([0, 1, 5, 1000])
-    q, k = found.mean[1][3], found.key[1][1]
-    for distance, value in zip(distances, found.preference(1, 3, distances), strict=True):
+    statistics = query_statistics(load_model(lm), list(token_ids(2, 24).numpy()))
+    about, distances = statistics.frequencies[1], np.array([0, 1, 5, 1000])
+    q, k = statistics.mean[1][3], statistics.key[1][1]
+    for distance, value in zip(distances, statistics.preference(1, 3, distances), strict=True):
         parts = [
             abs(complex(a)) * abs(complex(b)) * math.cos(distance * float(w) + cmath.phase(complex(a * b.conj())))
             for a, b, w in zip(q, k, about.rates, strict=True)

@@ -42,27 +42,27 @@ SUMS = given(RANKS, st.integers(0, 50_000), st.integers(0, 5))
 
 @settings(max_examples=100)
 @SUMS
-def test_the_sum_is_exact_and_every_share_is_its_quota_rounded(ranks, more, floor):
-    sum_and_quotas(ranks, more, floor)
+def test_the_sum_is_exact_and_every_share_is_its_quota_rounded(ranks, extra, floor):
+    sum_and_quotas(ranks, extra, floor)
 
 
 @pytest.mark.slow
 @settings(max_examples=1000)
 @SUMS
-def test_and_so_in_a_thousand_cases(ranks, more, floor):
-    sum_and_quotas(ranks, more, floor)
+def test_and_so_in_a_thousand_cases(ranks, extra, floor):
+    sum_and_quotas(ranks, extra, floor)
 
 
-def sum_and_quotas(ranks, more, floor):
+def sum_and_quotas(ranks, extra, floor):
     ranks = np.array(ranks)
-    budget = floor * ranks.size + more
+    budget = floor * ranks.size + extra
     result = allocate_budget(ranks, budget, floor)
     assert result.sum() == budget and result.min() >= floor and result.shape == ranks.shape
     exact = [Fraction(rank) for rank in ranks.ravel().tolist()]
     total = sum(exact)
     remainders = []
     for share, rank in zip(result.ravel().tolist(), exact, strict=True):
-        quota = more * (rank / total if total else Fraction(1, len(exact)))
+        quota = extra * (rank / total if total else Fraction(1, len(exact)))
         assert int(quota) <= share - floor <= int(quota) + 1, "largest remainder stays within its quota"
         remainders.append((share - floor > int(quota), quota - int(quota)))
     up, down = ([r for rose, r in remainders if rose is want] for want in (True, False))
@@ -106,18 +106,18 @@ def test_reads_by_counting(cap):
     assert alone["attended"] == pairs / 80 and alone["kv_read"] == (1 + alone["reads_causal"]) / 2
     assert alone["reads_kv_least"] == alone["reads_kv_most"] == alone["reads_causal"]
     halves = retained.reshape(2, 2, 2)
-    least, highest = (
+    lowest, highest = (
         sum(min(b, i + 1) for b in of.ravel() for i in range(length)) for of in (halves.max(2), halves.sum(2))
     )
-    assert (shared["reads_kv_least"], shared["reads_kv_most"]) == (least / (4 * 55), highest / (4 * 55))
+    assert (shared["reads_kv_least"], shared["reads_kv_most"]) == (lowest / (4 * 55), highest / (4 * 55))
     assert shared["kv_read"] == (1 + shared["reads_kv_least"]) / 2
     assert shared["reads_causal"] <= shared["reads_kv_least"] <= shared["reads_kv_most"] <= 1
 
 
 @settings(max_examples=100)
 @given(RANKS, st.integers(1, 300), st.integers(1, 300), st.integers(0, 999))
-def test_reads_grow_with_the_cap(ranks, cap, length, more):
-    budgets = allocate_budget(ranks, 2 * np.size(ranks) + more)
+def test_reads_grow_with_the_cap(ranks, cap, length, extra):
+    budgets = allocate_budget(ranks, 2 * np.size(ranks) + extra)
     shares = [reads(budgets, limit, length)["reads_causal"] for limit in (cap, cap + 1, 2 * cap, None)]
     assert shares == sorted(shares) and 0 < shares[0] and shares[-1] <= 1
 

@@ -41,16 +41,16 @@ def materialised(model, parts, min_distance, sliding) -> dict:
             for i in range(len(ids)):
                 visible = [j for j in range(i + 1) if i - j < sliding[layer]]
                 distant = [j for j in visible if j > 0 and i - j >= min_distance]
-                there = sum(read[i, j] for j in distant)
+                far_mass = sum(read[i, j] for j in distant)
                 for j in distant:
                     received[start + j] += read[i, j]
-                    expected[start + j] += there / len(distant)
+                    expected[start + j] += far_mass / len(distant)
                 for j in visible:
                     if j > 0:
                         bin_ = (i - j).bit_length()  # 0, 1, 2-3, 4-7, ...
                         mass[bin_] = mass.get(bin_, 0) + read[i, j]
                         uniform[bin_] = uniform.get(bin_, 0) + 1 / len(visible)
-                far, far_uniform = far + there, far_uniform + len(distant) / len(visible)
+                far, far_uniform = far + far_mass, far_uniform + len(distant) / len(visible)
                 sink, queries = sink + read[i, 0], queries + 1
         start += len(ids)
     ratio = [r / e if e > 0 else np.nan for r, e in zip(received, expected, strict=True)]

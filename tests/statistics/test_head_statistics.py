@@ -43,7 +43,7 @@ def test_torch_gives_the_same_numbers(family, monkeypatch):
         for without_first in (False, True):
             compiled = read(lm, ids, without_first=without_first, head=(1, 2), **arguments)
             with monkeypatch.context() as patched:
-                patched.setattr("analysis.statistics.reader.accelerated", lambda at: True)
+                patched.setattr("analysis.statistics.reader.accelerated", lambda tensor: True)
                 plain = read(lm, ids, without_first=without_first, head=(1, 2), query_block=7, **arguments)
             for name in ("means", "distances", "queries"):
                 a, b = (getattr(reading, name)() for reading in (compiled, plain))
@@ -75,15 +75,15 @@ def test_the_door_and_a_model_that_stays_as_it_is():
 
 def test_what_the_pass_computes_is_dense_attention():
     for family in FAMILIES:
-        lm, ids, seen = tiny(family), few(), []
-        handle = lm.base_model.register_forward_hook(lambda m, a, out, seen=seen: seen.append(out[0]))
+        lm, ids, outputs = tiny(family), few(), []
+        handle = lm.base_model.register_forward_hook(lambda m, a, out, into=outputs: into.append(out[0]))
         try:
             with torch.no_grad():
                 lm.base_model(ids, use_cache=False)
             read(lm, ids)
         finally:
             handle.remove()
-        assert (seen[0] - seen[1]).abs().max() < 1e-4, family
+        assert (outputs[0] - outputs[1]).abs().max() < 1e-4, family
 
 
 def test_several_texts_add_up_and_queries_are_kept():
@@ -130,7 +130,7 @@ def test_far_peaks_by_hand(numba, monkeypatch):
     """Eight tokens, far from 3 back: the last query puts .4 .2 .05 .05 on its far keys 1 to 4 of 8 visible ones, the
     fourth .3 on its only one of 5; key 0 is the sink and no far key, whatever it draws."""
     if not numba:
-        monkeypatch.setattr("analysis.statistics.heads.accelerated", lambda at: True)
+        monkeypatch.setattr("analysis.statistics.heads.accelerated", lambda tensor: True)
     weights = torch.zeros(8, 8)
     weights[7] = torch.tensor([0.1, 0.4, 0.2, 0.05, 0.05, 0.1, 0.05, 0.05])
     weights[4, :5] = torch.tensor([0.5, 0.3, 0.1, 0.05, 0.05])

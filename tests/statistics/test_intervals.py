@@ -81,18 +81,18 @@ def test_refusals(call, arguments):
 
 
 @pytest.mark.parametrize(
-    "draw, true, units, least",
+    "draw, true, units, coverage",
     [("normal", 0.0, n, 0.935) for n in (5, 16)]
     + [pytest.param("normal", 0.0, n, 0.935, marks=pytest.mark.slow) for n in (8, 30)]
     + [pytest.param("lognormal", np.exp(0.5), n, 0.90, marks=pytest.mark.slow) for n in (16, 30)],
 )
-def test_an_interval_holds_the_true_mean_as_often_as_it_says(draw, true, units, least, pytestconfig):
+def test_an_interval_holds_the_true_mean_as_often_as_it_says(draw, true, units, coverage, pytestconfig):
     """Definitions 5.2, by simulation: the percentile bootstrap held it in 74 of 100 samples of 3, 88 of 8."""
     random = np.random.default_rng(1)
-    many = all_of_them(pytestconfig) or draw == "lognormal"
-    samples = getattr(random, draw)(size=(2000 if many else 500, units))
+    many_samples = all_of_them(pytestconfig) or draw == "lognormal"
+    samples = getattr(random, draw)(size=(2000 if many_samples else 500, units))
     result = [interval(values) for values in samples]
-    assert np.mean([estimate.low <= true <= estimate.high for estimate in result]) >= least
+    assert np.mean([estimate.low <= true <= estimate.high for estimate in result]) >= coverage
 
 
 def test_seeds_and_documents_both_enter():
@@ -138,19 +138,19 @@ def test_a_p_value_goes_with_its_interval():
 
 @pytest.mark.parametrize("noise", [0.0, 1e-6])
 @pytest.mark.parametrize(
-    "differ, known",
+    "differ, has_interval",
     [([0.4], False), ([9.7, 4.5, 0.12, 0.03, 0.01], False), (np.geomspace(0.5, 5.0, 12), True)],
 )
-def test_few_units_that_differ_give_no_interval_whatever_the_rounding(differ, known, noise):
+def test_few_units_that_differ_give_no_interval_whatever_the_rounding(differ, has_interval, noise):
     """Prompts that fit what a method reads whole differ from dense attention by rounding alone, and a draw without the
     few others would have its sign and size; those of 100 questions of HellaSwag gave -31.5 to +0.0015 around -0.14."""
     values = np.random.default_rng(1).normal(0, noise, 100)
     values[: len(differ)] += differ
-    found = interval(values)
-    assert found.mean == pytest.approx(values.mean())
-    assert (found.low is not None) is known
-    if known:
+    estimate = interval(values)
+    assert estimate.mean == pytest.approx(values.mean())
+    assert (estimate.low is not None) is has_interval
+    if has_interval:
         clean = interval(np.r_[differ, np.zeros(100 - len(differ))])
-        assert (found.low, found.high) == pytest.approx((clean.low, clean.high), rel=1e-3)
+        assert (estimate.low, estimate.high) == pytest.approx((clean.low, clean.high), rel=1e-3)
     else:
-        assert found.state == "100 units, too few for an interval"
+        assert estimate.state == "100 units, too few for an interval"

@@ -37,8 +37,8 @@ def test_shares_of_spans_the_key_read_most_and_evenness_by_hand():
     entropy = [-sum(w * np.log(w) for w in row if w) for row in weights]
     assert reading.evenness().item() == pytest.approx(sum(entropy) / np.log([1, 2, 3, 4]).sum(), rel=1e-5)
     assert copied(reading.best, before).item() == pytest.approx(0 / 3)
-    own = np.array([[0, 0], [1, 2], [0, 1], [2, 3]])[None, None]
-    assert copied(reading.best, own).item() == pytest.approx(2 / 3)
+    spans_of_row = np.array([[0, 0], [1, 2], [0, 1], [2, 3]])[None, None]
+    assert copied(reading.best, spans_of_row).item() == pytest.approx(2 / 3)
 
 
 def test_a_steady_distance_by_hand():
@@ -71,13 +71,13 @@ def test_random_tokens_end_with_a_stretch_and_its_copy():
     built = repeats(5, 64, 500, np.random.default_rng(1))
     periods = (built.needs.sum(1) + SETTLED).tolist()
     assert len(set(periods)) > 1 and min(periods) >= 16 and max(periods) <= 32
-    for at, (row, period) in enumerate(zip(built.ids, periods, strict=True)):
+    for index, (row, period) in enumerate(zip(built.ids, periods, strict=True)):
         assert (row[-period:] == row[-2 * period : -period]).all() and len(set(row[: 64 - period])) == 64 - period
-        low, high = built.spans["duplicate token"][0, at, -1]
+        low, high = built.spans["duplicate token"][0, index, -1]
         assert (row[low], high - low) == (row[-1], 1)
-        low = built.spans["induction"][0, at, -2, 0]
+        low = built.spans["induction"][0, index, -2, 0]
         assert row[low] == row[-1] and row[low - 1] == row[-2], "what followed the earlier copy"
-        displaced = built.spans["induction"][1:, at, -2, 0]
+        displaced = built.spans["induction"][1:, index, -2, 0]
         assert len(displaced) == DRAWS and (np.abs(displaced - low) > 1).all()
     assert built.fresh == 64 - max(periods) and not (built.needs & built.rest).any()
     assert built.spans["local"][0, 0, 20].tolist() == [13, 21] and built.spans["local"][0, 0, 3].tolist() == [0, 0]
@@ -88,9 +88,9 @@ def test_random_tokens_end_with_a_stretch_and_its_copy():
 def test_a_needle_asks_for_its_own_tokens():
     model = load_model("demo")
     built = needles(model.tokenizer, 3, 256, np.random.default_rng(2))
-    for at, row in enumerate(built.ids):
-        answer = np.flatnonzero(built.needs[at])
-        request = built.spans["retrieval"][0, at, answer - 1, 0]
+    for index, row in enumerate(built.ids):
+        answer = np.flatnonzero(built.needs[index])
+        request = built.spans["retrieval"][0, index, answer - 1, 0]
         assert (row[request] == row[answer]).all() and request.max() < answer.min() and answer[-1] == len(row) - 1
-        others = built.spans["retrieval"][1:, at, answer[0] - 1, 0]
-        assert (row[others] == row[answer[0]]).mean() < 0.5
+        displaced = built.spans["retrieval"][1:, index, answer[0] - 1, 0]
+        assert (row[displaced] == row[answer[0]]).mean() < 0.5

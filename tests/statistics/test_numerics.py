@@ -24,11 +24,11 @@ def looked(offset: float, kind: torch.dtype, **module) -> tuple[float, float, fl
 
 
 def test_large_scores_lie_apart_in_the_type_of_the_model_and_not_in_float32():
-    largest, local, own = looked(60, torch.bfloat16)
-    assert 60 < largest < 75 and local < 1e-4 and own > 0.02
-    _, local, own = looked(60, torch.float32)
-    assert local == own < 1e-4
-    assert looked(0, torch.bfloat16)[2] < own + 0.02, "small scores are told apart by few digits"
+    largest, local, in_model_type = looked(60, torch.bfloat16)
+    assert 60 < largest < 75 and local < 1e-4 and in_model_type > 0.02
+    _, local, in_model_type = looked(60, torch.float32)
+    assert local == in_model_type < 1e-4
+    assert looked(0, torch.bfloat16)[2] < in_model_type + 0.02, "small scores are told apart by few digits"
 
 
 def test_a_soft_cap_and_a_sliding_window_count():
@@ -50,8 +50,8 @@ def test_every_layer_of_a_reading_is_looked_at():
     assert table["layer"].tolist() == list(range(LAYERS)) and (table["difference"] < 1e-5).all()
     for layer, states in attention_states(model, ids).items():
         scores = torch.stack([states.scores(head, 0, LENGTH) for head in range(model.num_heads)])
-        every = scores.masked_fill(scores.isinf(), 0.0).abs().max().item()
-        assert 0.2 * every < table["largest_score"][layer] <= every * (1 + 1e-5)
+        largest = scores.masked_fill(scores.isinf(), 0.0).abs().max().item()
+        assert 0.2 * largest < table["largest_score"][layer] <= largest * (1 + 1e-5)
     assert np.isfinite(table.to_numpy()).all()
 
 

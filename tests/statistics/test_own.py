@@ -77,14 +77,14 @@ def test_the_mass_that_the_indexer_selects_is_its_share_of_dense_attention(monke
     modeling = importlib.import_module(type(model.lm).__module__)
     eager = modeling.eager_attention_forward
 
-    def dense_beside(module, query, key, value, mask, scaling, **more):
+    def dense_beside(module, query, key, value, mask, scaling, **options):
         groups = query.shape[1] // key.shape[1]
         scores = query.double() @ key.double().repeat_interleave(groups, 1).mT * scaling
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
         weights = scores.masked_fill(future, float("-inf")).softmax(-1)
         selected = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
         truth.append((weights * selected).sum(-1).mean((0, 2)))
-        return eager(module, query, key, value, mask, scaling=scaling, **more)
+        return eager(module, query, key, value, mask, scaling=scaling, **options)
 
     monkeypatch.setattr(modeling, "eager_attention_forward", dense_beside)
     with torch.no_grad():

@@ -20,11 +20,11 @@ def watched(model, ids, run) -> dict:
 
     def watch(block, probabilities):
         for row, query in enumerate(block.rows.tolist()):
-            own = torch.zeros(probabilities.shape[1], len(ids))
-            own[:, block.columns] = (
+            row_of_query = torch.zeros(probabilities.shape[1], len(ids))
+            row_of_query[:, block.columns] = (
                 probabilities[0, :, row] * block.visible[0, 0].expand(len(block.rows), -1)[row]
             ).float()
-            observed[block.layer, query] = own
+            observed[block.layer, query] = row_of_query
 
     run(watch)
     return observed
@@ -45,9 +45,9 @@ def test_each_sees_what_a_pass_of_its_own_shows(family):
         with torch.no_grad(), apply(model, METHODS["dense"](), watch=watch):
             forward(model, ids)
 
-    ours, own = watched(model, ids, together), watched(model, ids, dense)
-    assert ours.keys() == own.keys() and len(ours) == model.num_layers * len(ids)
-    for place, probabilities in own.items():
+    ours, alone_rows = watched(model, ids, together), watched(model, ids, dense)
+    assert ours.keys() == alone_rows.keys() and len(ours) == model.num_layers * len(ids)
+    for place, probabilities in alone_rows.items():
         torch.testing.assert_close(ours[place], probabilities, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(result.means(), alone.means(), rtol=1e-5, atol=1e-6)
     for layer, hidden in enumerate(attention_inputs(model, [ids])):
@@ -59,5 +59,5 @@ def test_each_sees_what_a_pass_of_its_own_shows(family):
 
 
 def test_on_an_accelerator_the_seam_computes(monkeypatch):
-    monkeypatch.setattr("analysis.statistics.reader.accelerated", lambda at: True)
+    monkeypatch.setattr("analysis.statistics.reader.accelerated", lambda tensor: True)
     test_each_sees_what_a_pass_of_its_own_shows("llama")

@@ -30,11 +30,11 @@ def test_numbers_keys_and_the_largest_of_all_queries(family):
     assert result.sums == pytest.approx(plain.sums, rel=1e-5) and (result.counts == plain.counts).all()
     numbers = plain.queries()[list(ALL)].to_numpy()
     assert result.values[:, 1, 2] == pytest.approx(numbers[queries], rel=1e-4, abs=1e-5, nan_ok=True)
-    for at, name in enumerate(ALL):
-        expected = np.sort(numbers[~np.isnan(numbers[:, at]), at])[::-1][:TOP]
-        assert result.high[1, 2, at][: len(expected)] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
-        places = result.at[1, 2, at]
-        assert numbers[places[places >= 0], at] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
+    for column, name in enumerate(ALL):
+        expected = np.sort(numbers[~np.isnan(numbers[:, column]), column])[::-1][:TOP]
+        assert result.high[1, 2, column][: len(expected)] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
+        places = result.at[1, 2, column]
+        assert numbers[places[places >= 0], column] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
         assert (places == -1).sum() == TOP - len(expected)
     stock = lm.config._attn_implementation
     lm.set_attn_implementation("eager")

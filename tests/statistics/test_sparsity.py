@@ -40,10 +40,10 @@ def test_a_text_of_four_tokens_by_hand():
 
 
 def test_heads_that_share_keys_fetch_what_any_of_them_reads_by_hand():
-    counter, at = ReadCounter(3), torch.arange(3)
+    counter, places = ReadCounter(3), torch.arange(3)
     read = torch.tensor([[[1, 0, 0], [1, 0, 0], [1, 0, 0]], [[1, 0, 0], [0, 1, 0], [1, 0, 1]]]).bool()[None]
-    visible = (at <= at[:, None])[None, None]
-    counter(Block(0, None, visible, at, at, torch.zeros(1), read=read, sharing=2), torch.zeros(1, 2, 3, 3))
+    visible = (places <= places[:, None])[None, None]
+    counter(Block(0, None, visible, places, places, torch.zeros(1), read=read, sharing=2), torch.zeros(1, 2, 3, 3))
     reads = counter.reads(METHODS["dense"]())
     assert reads.attended == 7 / 6 and reads.reads_causal == 7 / 12, "3 keys of the first head, 4 of the second"
     assert reads.attended_kv == 5 / 3 and reads.reads_kv == reads.kv_read == 5 / 6, "1, 2 and 2 keys of the pair"
@@ -52,12 +52,16 @@ def test_heads_that_share_keys_fetch_what_any_of_them_reads_by_hand():
 
 
 def test_a_mask_that_texts_and_heads_share_counts_for_each_of_them():
-    single, many = ReadCounter(2), ReadCounter(2)
+    single, repeated = ReadCounter(2), ReadCounter(2)
     shared = [[[[1, 0], [1, 1]]]]
     single(block(shared, [0, 1], 2), torch.zeros(1, 1, 2, 2))
-    many(block(shared, [0, 1], 2), torch.zeros(3, 5, 2, 2))
-    assert (many.attended, many.causal, many.queries) == (15 * single.attended, 15 * single.causal, 15 * single.queries)
-    assert many.reads(METHODS["dense"]()) == single.reads(METHODS["dense"]())
+    repeated(block(shared, [0, 1], 2), torch.zeros(3, 5, 2, 2))
+    assert (repeated.attended, repeated.causal, repeated.queries) == (
+        15 * single.attended,
+        15 * single.causal,
+        15 * single.queries,
+    )
+    assert repeated.reads(METHODS["dense"]()) == single.reads(METHODS["dense"]())
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])  # two query heads share keys, and none do
@@ -69,14 +73,17 @@ def test_reads_of_a_model_by_hand(family, monkeypatch):
     assert dense.reads_full == causal / LENGTH**2
     sunk = METHODS["streaming_llm"](n_sink=2, window=5)
     retained = sum(min(i + 1, 7) for i in range(LENGTH))  # until the window has left the sinks all, then 2 + 5
-    whole = counted(lm, sunk)
-    assert whole.reads_causal == whole.kv_read == retained / causal and whole.attended == retained / LENGTH
+    window_reads = counted(lm, sunk)
+    assert (
+        window_reads.reads_causal == window_reads.kv_read == retained / causal
+        and window_reads.attended == retained / LENGTH
+    )
     best = counted(lm, METHODS["oracle_topk"](k=3))
     top = sum(min(i + 1, 3) for i in range(LENGTH))
     assert best.reads_causal == top / causal and best.kv_read == (1 + best.reads_kv) / 2
     assert best.sharing == 1 if family == "gpt2" else 1 < best.sharing <= 2, "two heads a group choose different keys"
     monkeypatch.setattr(reference, "CPU_BLOCK_BYTES", 4 * HEADS * LENGTH * 7)
-    assert counted(lm, sunk) == whole, "blocks of 7 queries count the same"
+    assert counted(lm, sunk) == window_reads, "blocks of 7 queries count the same"
 
 
 def test_a_soft_gate_reads_everything_and_a_sliding_model_does_not():

@@ -23,16 +23,16 @@ def static(model, ids: torch.Tensor) -> str:
     return ""
 
 
-def storages(held, seen: dict) -> dict:
+def storages(thing, by_address: dict) -> dict:
     """The memory of all tensors that an object holds, by its address."""
-    if isinstance(held, torch.Tensor):
-        seen[held.untyped_storage().data_ptr()] = held.untyped_storage().nbytes()
-    elif id(held) not in seen:
-        seen[id(held)] = 0
-        inside = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
-        for part in (*inside, *vars(held).values()) if hasattr(held, "__dict__") else inside:
-            storages(part, seen)
-    return seen
+    if isinstance(thing, torch.Tensor):
+        by_address[thing.untyped_storage().data_ptr()] = thing.untyped_storage().nbytes()
+    elif id(thing) not in by_address:
+        by_address[id(thing)] = 0
+        inside = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
+        for part in (*inside, *vars(thing).values()) if hasattr(thing, "__dict__") else inside:
+            storages(part, by_address)
+    return by_address
 
 
 def main() -> None:
@@ -53,22 +53,22 @@ def main() -> None:
         focuscope_attention.attach(model, job["folder"])
         ids, mask = torch.tensor(job["ids"]), torch.tensor(job["mask"])
         with torch.no_grad():
-            whole = model(ids, attention_mask=mask).logits
+            logits = model(ids, attention_mask=mask).logits
             cut = job["cut"]
             begun = model(ids[:, :cut], attention_mask=mask[:, :cut], use_cache=True)
             name = "cache" if "cache" in begun else "past_key_values"  # since transformers 5.24, before
             nbytes = torch.tensor(sum(storages(begun[name], {}).values()))
             after = model(ids[:, cut:], attention_mask=mask, **{name: begun[name]}).logits
-            asked = {"max_new_tokens": job["new"], "min_new_tokens": job["new"], "do_sample": False}
+            generation = {"max_new_tokens": job["new"], "min_new_tokens": job["new"], "do_sample": False}
             if job.get("own"):
-                asked[name] = sys.modules["focuscope_cache"].CompactCache(model.config)
-            written = model.generate(ids[:, :cut], attention_mask=mask[:, :cut], **asked)
+                generation[name] = sys.modules["focuscope_cache"].CompactCache(model.config)
+            written = model.generate(ids[:, :cut], attention_mask=mask[:, :cut], **generation)
         if job.get("static"):
             Path(job["out"]).with_suffix(".txt").write_text(static(model, ids[:, :cut]))
         layers = begun[name].layers
         counts = [layer.held.counts.max() if hasattr(layer, "held") else layer.keys.shape[2] for layer in layers]
-        found = {"whole": whole, "after": after.contiguous(), "written": written, "bytes": nbytes}
-        save_file(found | {"held": torch.tensor(list(map(int, counts)))}, job["out"])
+        results = {"whole": logits, "after": after.contiguous(), "written": written, "bytes": nbytes}
+        save_file(results | {"held": torch.tensor(list(map(int, counts)))}, job["out"])
 
 
 if __name__ == "__main__":

@@ -63,13 +63,13 @@ RATIOS = [0.25, 0.75, 0.5]  # of layers that keep unlike shares
 STATIC = [("llama", "snapkv"), ("llama", "csa")]  # tried with a static KV cache too
 
 
-def unpacked(name: str, method, folder: Path, **more) -> Path:
-    """A folder with what is taken along of a method for a tiny model; `more` is changed in its policy.json."""
+def unpacked(name: str, method, folder: Path, **changes) -> Path:
+    """A folder with what is taken along of a method for a tiny model; `changes` are made in its policy.json."""
     name = name.partition("+")[0]
-    told, tensors = carry(name, method, LAYERS)
+    settings, tensors = carry(name, method, LAYERS)
     policy = {"format": 1, "method": name, "label": method.title, "model": "tiny", "revision": "0"}
     policy |= {"layers": LAYERS, "heads": 4, "kv_heads": 2, "width": WIDTH, "quality": None, "protocol": {}}
-    with zipfile.ZipFile(io.BytesIO(pack(policy | {"command": ""} | told | more, tensors))) as file:
+    with zipfile.ZipFile(io.BytesIO(pack(policy | {"command": ""} | settings | changes, tensors))) as file:
         file.extractall(folder)
     return folder
 
@@ -118,54 +118,57 @@ def home(once):
 @pytest.fixture(scope="session")
 def outside(home):
     """(family, method) -> what the process outside computed."""
-    said = {pair: (home / f"{pair[0]}-{pair[1]}.txt").read_text() for pair in STATIC}
-    return lambda family, name: load_file(home / f"{family}-{name}.safetensors") | {"static": said.get((family, name))}
+    texts_of_static = {pair: (home / f"{pair[0]}-{pair[1]}.txt").read_text() for pair in STATIC}
+    return lambda family, name: (
+        load_file(home / f"{family}-{name}.safetensors") | {"static": texts_of_static.get((family, name))}
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family, name", CASES)
 def test_the_logits_and_the_greedy_text_are_the_programs(outside, family, name):
     lm, method, (ids, mask), prompt = tiny(family), MADE[name](), texts(name), slice(cut(name))
-    asked = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+    generation = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     with torch.no_grad(), apply(lm, method):
-        whole = lm(ids, attention_mask=mask).logits
+        logits = lm(ids, attention_mask=mask).logits
         begun = lm(ids[:, prompt], attention_mask=mask[:, prompt], use_cache=True)
         after = lm(ids[:, cut(name) :], attention_mask=mask, **as_past(lm, past_of(begun))).logits
-        written = lm.generate(ids[:, prompt], attention_mask=mask[:, prompt], **asked)
-    found = outside(family, name)
+        written = lm.generate(ids[:, prompt], attention_mask=mask[:, prompt], **generation)
+    outputs = outside(family, name)
     real = mask.bool()
-    torch.testing.assert_close(found["whole"][real], whole[real], atol=1e-4, rtol=0)
-    torch.testing.assert_close(found["after"], after, atol=1e-4, rtol=0)
-    assert found["written"].tolist() == written.tolist()
+    torch.testing.assert_close(outputs["whole"][real], logits[real], atol=1e-4, rtol=0)
+    torch.testing.assert_close(outputs["after"], after, atol=1e-4, rtol=0)
+    assert outputs["written"].tolist() == written.tolist()
     if name in HELD and family == "llama":
         with torch.no_grad(), apply(lm, method, kernels=True):
             cache = method.cache(lm)
             lm(ids[:, prompt], **as_past(lm, cache))
             counted = cache_bytes(cache)[0]
-        kept = int(LONG * (1 - method.ratio)) + ids.shape[1] - LONG
-        assert found["held"].tolist() == [kept] * LAYERS
+        stays = int(LONG * (1 - method.ratio)) + ids.shape[1] - LONG
+        assert outputs["held"].tolist() == [stays] * LAYERS
         # dropped or packed for good, not masked: all that the cache outside keeps alive
-        assert found["bytes"].item() == pytest.approx(2 * LAYERS * HELD[name], rel=0.02) == counted
+        assert outputs["bytes"].item() == pytest.approx(2 * LAYERS * HELD[name], rel=0.02) == counted
 
 
 @pytest.mark.slow
 def test_layers_may_keep_unlike_shares(home):
-    found = load_file(home / "by-layer.safetensors")
+    outputs = load_file(home / "by-layer.safetensors")
     added = texts("snapkv")[0].shape[1] - LONG
-    assert found["held"].tolist() == [int(LONG * (1 - ratio)) + added for ratio in RATIOS]
+    assert outputs["held"].tolist() == [int(LONG * (1 - ratio)) + added for ratio in RATIOS]
     by_hand = sum(2 * int(LONG * (1 - ratio)) * FULL for ratio in RATIOS)
-    assert found["bytes"].item() == pytest.approx(by_hand, rel=0.02)
-    assert found["written"].shape[1] == LONG + NEW
+    assert outputs["bytes"].item() == pytest.approx(by_hand, rel=0.02)
+    assert outputs["written"].shape[1] == LONG + NEW
 
 
 @pytest.mark.slow
 def test_the_settings_matter_here(outside):
     """Else all methods would agree whatever the file does."""
-    dense, others = outside("llama", "dense"), [outside("llama", name) for name in MADE if name != "dense"]
-    same = [
-        one["whole"].shape == dense["whole"].shape and torch.allclose(one["after"], dense["after"]) for one in others
+    dense, sparse = outside("llama", "dense"), [outside("llama", name) for name in MADE if name != "dense"]
+    equal = [
+        output["whole"].shape == dense["whole"].shape and torch.allclose(output["after"], dense["after"])
+        for output in sparse
     ]
-    assert not any(same)
+    assert not any(equal)
 
 
 @pytest.mark.slow
@@ -178,12 +181,12 @@ def test_a_static_cache_is_refused_where_keys_are_dropped(outside):
 def test_the_file_that_leaves_is_the_methods_own_source(name):
     """Its hooks, to the letter, but for what only the program calls."""
     files, method = code(name), METHODS[name]
-    taken = files[CODE]
+    source = files[CODE]
     for hook in ("token_features", "encode_tokens", "scale_queries", "mask", "key_scores"):
         written = vars(method).get(hook)
         if written is not None and f"{method.__name__}.{hook}" not in LEFT_BEHIND:
-            assert inspect.getsource(written) in taken, hook
-    assert "def attend(" not in taken and len(taken.splitlines()) < 1000
+            assert inspect.getsource(written) in source, hook
+    assert "def attend(" not in source and len(source.splitlines()) < 1000
     if method.saves == "memory":
         for of_cache in (Narrow.attend, Ragged.attend, Steps, Directions, CompactLayer.compact):
             assert inspect.getsource(of_cache) in files[OF_CACHE]
@@ -205,8 +208,8 @@ def test_the_file_that_leaves_is_the_methods_own_source(name):
 def test_what_cannot_be_taken_says_so_in_one_sentence(name, method, words):
     with pytest.raises(BadSetting) as refused:
         carry(name, method, LAYERS)
-    said = str(refused.value)
-    assert words in said and said.endswith(".") and said.count(". ") == 0
+    message = str(refused.value)
+    assert words in message and message.endswith(".") and message.count(". ") == 0
 
 
 @pytest.mark.parametrize("kind, loaded", [("float32", True), ("bfloat16", True), ("8bit, products in bfloat16", False)])

@@ -184,9 +184,9 @@ def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
     stored = {row["line"]: row for row in json.loads((tmp_path / "b.json").read_text())["rows"]}
     about = {}
     for folder in (tmp_path / "cache" / "finetuned").iterdir():
-        told = json.loads((folder / "about.json").read_text())
-        about[told["way"]] = told["read_by"], load_model(f"finetuned/{folder.name}")
-        assert (folder / "adapter_model.safetensors").exists() == ("RA r=" in told["way"])
+        about_copy = json.loads((folder / "about.json").read_text())
+        about[about_copy["way"]] = about_copy["read_by"], load_model(f"finetuned/{folder.name}")
+        assert (folder / "adapter_model.safetensors").exists() == ("RA r=" in about_copy["way"])
     assert set(about) == {
         "LoRA r=4",
         "LoRA r=16",
@@ -198,17 +198,19 @@ def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
     assert [reads for reads, _ in about.values()].count("longformer") == 1
     for way, (_, model) in about.items():
         assert stored[way]["new"] != 0 and model.num_layers == LAYERS
-    asked = stored["base"]["benchmarks"]
-    assert set(asked) == {"arc_easy", "piqa", "lambada", "hellaswag"} < set(PRINTED), "what fits 64 tokens"
+    base_scores = stored["base"]["benchmarks"]
+    assert set(base_scores) == {"arc_easy", "piqa", "lambada", "hellaswag"} < set(PRINTED), "what fits 64 tokens"
     assert stored["base"]["hellaswag"] == 0
-    for one in stored.values():
-        assert all(one[task] == pytest.approx(share - asked[task]) for task, share in one["benchmarks"].items())
+    for scored in stored.values():
+        assert all(
+            scored[task] == pytest.approx(share - base_scores[task]) for task, share in scored["benchmarks"].items()
+        )
     # The copy that stayed answers the command for benchmarks in the same way.
-    whole = about["full fine-tuning"][1].name
-    told = {"model": whole, "tasks": list(asked), "methods": [], "data": str(tmp_path / "none")}
-    rows = asker(STUDIES["benchmark"], home)(**told).numbers["rows"]
-    found = {row["task"]: row["value"] for row in rows if row["metric"] == BENCHMARKS[row["task"]].metric}
-    assert found == stored["full fine-tuning"]["benchmarks"]
+    copy_name = about["full fine-tuning"][1].name
+    about_copy = {"model": copy_name, "tasks": list(base_scores), "methods": [], "data": str(tmp_path / "none")}
+    rows = asker(STUDIES["benchmark"], home)(**about_copy).numbers["rows"]
+    values = {row["task"]: row["value"] for row in rows if row["metric"] == BENCHMARKS[row["task"]].metric}
+    assert values == stored["full fine-tuning"]["benchmarks"]
 
 
 def row(base: dict, units: dict, *means: list[float], line: str = "LoRA r=4", rate: float = 1e-3, **tasks) -> dict:
@@ -224,8 +226,8 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
         row(base, units, losses, rate=rate)
         for rate, losses in ((1e-4, [1.0, 1.0, 1.9, 1.9]), (1e-3, [1.5, 1.5, 1.2, 1.2]))
     ]
-    assert [each["choosing"] for each in rows] == [1.0, 1.5]
-    assert [each["new"] for each in rows] == pytest.approx([-0.1, -0.8])
+    assert [tuned["choosing"] for tuned in rows] == [1.0, 1.5]
+    assert [tuned["new"] for tuned in rows] == pytest.approx([-0.1, -0.8])
     assert rows[0]["new_domain"] == pytest.approx(math.exp(1.9)) and rows[0]["old"] == 0
     assert "not judged, in too few texts: LoRA r=4 (rate 0.0001) −0.1000." in sentence(rows, 1)
 

@@ -8,10 +8,10 @@ SHAPES = [(16, 16), (8, 16), (16, 16), (40, 16), (16, 40)]
 
 
 def test_three_steps_are_those_of_pytorch():
-    def trained(optimiser, **more) -> list[torch.Tensor]:
+    def trained(optimiser, **options) -> list[torch.Tensor]:
         draw = torch.Generator().manual_seed(0)
         matrices = [torch.nn.Parameter(torch.randn(shape, generator=draw)) for shape in SHAPES]
-        opt = optimiser(matrices, lr=0.1, weight_decay=0.1, **more)
+        opt = optimiser(matrices, lr=0.1, weight_decay=0.1, **options)
         for _ in range(3):
             for p in matrices[:-1]:  # the last never gets a gradient
                 p.grad = torch.randn(p.shape, generator=draw)
@@ -19,8 +19,8 @@ def test_three_steps_are_those_of_pytorch():
         assert len(opt.state_dict()["state"]) == len(SHAPES) - 1
         return matrices
 
-    for mine, theirs in zip(trained(Muon), trained(torch.optim.Muon, adjust_lr_fn="match_rms_adamw"), strict=True):
-        assert (mine - theirs).norm() < 0.01 * theirs.norm()
+    for ours, theirs in zip(trained(Muon), trained(torch.optim.Muon, adjust_lr_fn="match_rms_adamw"), strict=True):
+        assert (ours - theirs).norm() < 0.01 * theirs.norm()
 
 
 def test_singular_values_come_near_one():

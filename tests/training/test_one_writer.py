@@ -32,15 +32,15 @@ def test_a_second_training_in_the_same_output_is_refused_until_the_first_ends(tm
     # Another process holds the lock that a training holds, without the seconds that it takes to import torch.
     command = [sys.executable, "-c", HOLD, str(tmp_path / ".out.training")]
     request = {"corpus": str(tmp_path / "corpus"), "output": str(tmp_path / "out"), "context": Context(device="cpu")}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as other:
-        assert other.stdout.readline() == "locked\n"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as holder:
+        assert holder.stdout.readline() == "locked\n"
         (tmp_path / "corpus").mkdir()
         with pytest.raises(BadSetting, match="Another training writes to .*out"):
             STUDIES["pretrain"](**request)
         with one_training(tmp_path / "another"):
             pass
         # The system frees its lock.
-        other.kill()
+        holder.kill()
     with one_training(tmp_path / "out"), pytest.raises(BadSetting), one_training(tmp_path / "out"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]

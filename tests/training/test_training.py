@@ -157,15 +157,15 @@ def test_progress_is_reported_while_nobody_else_is_disturbed(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [0, 3, 2 * PLAN.steps])
-def test_cancelling_leaves_the_model_as_it_came(at, tmp_path):
+@pytest.mark.parametrize("cancelled_at", [0, 3, 2 * PLAN.steps])
+def test_cancelling_leaves_the_model_as_it_came(cancelled_at, tmp_path):
     model, count = load_model(tiny("gpt2")), iter(range(100))
     # Part of it was frozen by its owner.
     model.lm.lm_head.requires_grad_(False)
     before = state(model)
 
     def progress(fraction, stage):
-        if next(count) == at:
+        if next(count) == cancelled_at:
             raise Cancelled("enough")
 
     try:
@@ -218,7 +218,12 @@ def test_looks_say_how_large_the_groups_are_and_how_many_tokens_stay(tmp_path, m
     monkeypatch.setattr(run, "KEEP_EVERY", 2)
     stages, model = [], load_model(tiny("llama"))
     _, _, log = train_router(
-        model, IDS, PLAN, tmp_path / "c", lambda f, stage: stages.append(stage), lambda *given: {"seen": len(given)}
+        model,
+        IDS,
+        PLAN,
+        tmp_path / "c",
+        lambda f, stage: stages.append(stage),
+        lambda *arguments: {"seen": len(arguments)},
     )
     looks = [row for row in log if "shares" in row]
     assert [row["step"] for row in looks] == [1, 3, 5, 7] and log[0]["start"]["stability"] == 1.0

@@ -15,7 +15,7 @@ READY = [  # focal_learned and indexer need trained weights, others a prompt and
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """`made(methods)` -> candidates for a tiny model."""
+    """`built(methods)` -> candidates for a tiny model."""
     home = tmp_path_factory.mktemp("home")
     context = Context(state=home / "state", browser=False)
     model = context.model(str(save_model(home / "tiny")))

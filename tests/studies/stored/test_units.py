@@ -40,7 +40,7 @@ def test_a_window_lies_in_one_document_and_every_document_takes_part():
     assert [chr(row[0]) for row in windows] == list("aaabbccc")
     few, chosen = cut(["a" * 95, "b" * 25, "c" * 40], 10, 2)
     assert chosen.tolist() == [0, 2] and len(few) == 2, "evenly chosen"
-    many, chosen = cut(["a" * 95, "b" * 25, "c" * 40], 10, 100)
+    every_window, chosen = cut(["a" * 95, "b" * 25, "c" * 40], 10, 100)
     assert np.bincount(chosen).tolist() == [9, 2, 4]
 
 
