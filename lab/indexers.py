@@ -5,7 +5,6 @@ a layer, a key-value group or a head could make stand beside them, all at equal 
 model, and heads are taken away.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from analysis.studies.routing.indexers import BOUNDS, SHUFFLED, fit_indexers, sc
 from analysis.studies.routing.texts import Prompt
 from analysis.studies.stored.comparisons import compared, difference, edges, holm_corrected, interval_caveat
 from analysis.studies.stored.panels import chart, column
-from analysis.studies.stored.runner import Runnable, Seeds, Setting, Windows, option
+from analysis.studies.stored.runner import Seeds, Setting, Windows, option
 from analysis.studies.text.held_out import sample_windows
 from lab.harness import inside
 from lab.harness.needles import Needles
@@ -51,7 +50,6 @@ CALIBRATED = (
 )
 
 
-@dataclass(frozen=True)
 class Indexers(Seeds, Windows):
     """Indexers of 32 bytes a token and layer, fitted on training documents to the attention that is `min_distance` and
     more back; tested on one window of each held-out document, 96 queries of it, at one key in 32 of the far ones.
@@ -64,7 +62,6 @@ class Indexers(Seeds, Windows):
     which step each training stopped. `closed`: what needs no training, as it comes again.
     """
 
-    name = "indexers"
     tables = ("rows", "heads", "inside", "relations")
 
     windows: int = option(12, "held-out windows of text, one of each document", low=2, high=4096)
@@ -284,6 +281,3 @@ def agreed(numbers: dict) -> str:
     apart = [f"{name} ({other['answers'][name]})" for name in ours if name not in same]
     sentence = f"On {other['model']} the same comes out of {', '.join(same) or 'none of it'}"
     return sentence + (f", and otherwise of {', '.join(apart)}." if apart else ".")
-
-
-indexers = Runnable(Indexers)

@@ -1,6 +1,5 @@
 """The table of the router lab, stored with the program: every router in every setting, and a part that comes again."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,11 @@ from analysis.studies.routing.score import score_routers
 from analysis.studies.routing.states import state_near
 from analysis.studies.routing.texts import Prompt, prompts_of, sides_of
 from analysis.studies.stored.panels import columns
-from analysis.studies.stored.runner import Runnable, Setting, Texts, option
+from analysis.studies.stored.runner import Setting, Texts, option
 
 SAMPLE_TOKENS = 768  # of the bundled story
 
 
-@dataclass(frozen=True)
 class Routing(Texts):
     """`route` on a folder of texts, all heads, with the grid of distances and sinks and with routers' own buckets. Its
     training documents calibrate and its held-out ones test. Buckets, routers and curves go to `routing/` of the fitted
@@ -29,7 +27,6 @@ class Routing(Texts):
     trained stay in the folder of the work until all is done, so a study that was stopped goes on from them. The numbers
     are those of `route`."""
 
-    name = "routing"
     tables = ("curve", "closures", "timings")
 
     prompts: int = option(16, "number of texts that calibrate, and as many that test")
@@ -92,6 +89,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_rounded(inner) for inner in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-routing = Runnable(Routing)

@@ -1,7 +1,6 @@
 """What do exact statistics of every head cost beside a plain forward pass, and beside the way that keeps all tables?"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ from analysis.models import Model, load_model
 from analysis.models.weights import free_bytes
 from analysis.seam.layers import attention_as
 from analysis.statistics import CORE, HeadReading, forward, top_p_rank
-from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
+from analysis.studies.stored.runner import TIMES, Setting, Study, option
 from analysis.timing import Progress, clock, processor
 from analysis.timing.memory import peak_bytes
 from analysis.training.pretrain import build_model
@@ -30,7 +29,6 @@ PEAKED = 3
 SAMPLE = 48  # tokens
 
 
-@dataclass(frozen=True)
 class StatisticsCost(Study):
     """A GPT-2-small shape with random weights, float32, without its vocabulary's logits: a plain pass with torch's own
     attention, with the six core statistics, with all of them, and `output_attentions` with the same six from its tables
@@ -40,7 +38,6 @@ class StatisticsCost(Study):
     tables do not fit memory.
     """
 
-    name = "statistics-cost"
     whole = TIMES
 
     lengths: str = option("1024,4096,16384", "lengths in tokens, multiples of 8")
@@ -145,6 +142,3 @@ def of_tables(model: Model, ids: torch.Tensor) -> np.ndarray:
         numbers_by_layer.append(torch.stack([number.mean(-1) for number in numbers], -1))
     assert len(CORE) == numbers_by_layer[0].shape[-1]
     return torch.stack(numbers_by_layer).double().cpu().numpy()
-
-
-statistics_cost = Runnable(StatisticsCost)

@@ -114,7 +114,7 @@ class Bench(OfModel):
 class GpuCheck(OfModel):
     """One NVIDIA GPU in minutes: its tests, attention by length beside Focus table 6, decoding, every method."""
 
-    place = "speed.gpu_check:gpu_check"
+    place = "speed.gpu_check:GpuCheck.run"
     page = "/speed?speed_evidence=yes"
     changes = True
     exclusive = True

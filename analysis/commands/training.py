@@ -18,7 +18,7 @@ class Finetune(OfModel):
     """Baselines trained on a domain: LoRA, DoRA, full fine-tuning, Longformer, Performer, Routing Transformer, Focus'
     router; resumes when stopped."""
 
-    place = "training.finetune:finetune"
+    place = "training.finetune:Baseline.run"
     page = "/train-a-router?evidence=ablations"
     changes = True
     exclusive = True

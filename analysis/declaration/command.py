@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 from ..errors import BadSetting
@@ -89,7 +90,7 @@ class Command:
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, eq=False, kw_only=True)(cls)
-        cls.verb = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+        cls.verb = hyphened(cls)
         cls.title = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split()).removesuffix(".")
         cls.defaults = {entry.name: entry.default for entry in fields_of(cls) if not entry.needed}
         cls.renewed = {entry.name: entry.default for entry in fields_of(cls) if entry.declared.former is not None}
@@ -194,6 +195,11 @@ class Command:
         return max(int(tokens), 1) * (1 + sum(len(entries) for entries in lists if isinstance(entries, list)))
 
 
+def hyphened(kind: type) -> str:
+    """The name of a class as the command line spells it: `add-up` of `AddUp`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+
+
 def check_verb(value: object) -> str:
     """`value` when it can be the name of a study (lower-case letters, digits, hyphens); else BadSetting."""
     if not isinstance(value, str) or not _VERB.fullmatch(value):
@@ -215,9 +221,10 @@ def full_place(place: str) -> str:
 
 
 def imported(module: str, name: str) -> Callable[..., Any]:
-    """A function, its module imported. Errors: BadSetting where the lab or the tests are not installed."""
+    """A function of a module, or of a class in it such as `Top.run`, imported. Errors: BadSetting where the lab or the
+    tests are not installed."""
     try:
-        return getattr(importlib.import_module(module), name)
+        return attrgetter(name)(importlib.import_module(module))
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise

@@ -56,12 +56,13 @@ with Path(__file__).with_name("stored.csv").open(encoding="utf-8", newline="") a
 
 def scripts(folder: Path, listed: dict[str, StoredStudy]) -> dict[str, StoredStudy]:
     """Name -> study, of every script in a folder of the lab that no line of `stored.csv` lists: `some_name.py` holds
-    the study `some-name` as `some_name`, and the first line of its docstring says what it asks."""
+    the study `some-name` as `SomeName`, and the first line of its docstring says what it asks."""
     found, known = {}, {study.place.partition(":")[0] for study in listed.values()}
     for path in sorted(folder.glob("[a-z]*.py")):
         if f"lab.{path.stem}" not in known:
             question = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem
-            place, line = f"lab.{path.stem}:{path.stem}", question.partition("\n")[0]
+            kind, line = path.stem.title().replace("_", ""), question.partition("\n")[0]
+            place = f"lab.{path.stem}:{kind}.run"
             found[path.stem.replace("_", "-")] = StoredStudy(place, page="", version=1, weights=True, help=line)
     return found
 

@@ -1,6 +1,6 @@
 """Which head should get how many keys? By ranks, by what is lost without a head, or evenly, as many keys in all."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import KERNEL
 from analysis.studies.stored.comparisons import Row, difference, holm_corrected, interval_caveat
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Windows, option
+from analysis.studies.stored.runner import Setting, Windows, option
 from analysis.studies.text.calibration import document_windows, split
 from analysis.studies.text.held_out import ids_hash, sample_windows
 from lab.budgets.query_arms import static
@@ -29,7 +29,6 @@ EVENLY = (0.0, 0.25, 0.5, 0.75)
 CONTROLS = {"against_even": "the same number for every head", "against_ranks": "by ranks"}
 
 
-@dataclass(frozen=True)
 class Allocation(Windows):
     """The loss under 16 to 128 keys of a head on average, with as many keys in all however they are shared out.
 
@@ -38,7 +37,6 @@ class Allocation(Windows):
     head's place. The held-out ones report.
     """
 
-    name = "allocation"
     tables = ("rows", "tried")
 
     windows: int = option(48, "held-out windows of text that report", low=2, high=4096)
@@ -154,6 +152,3 @@ def _row(run: Setting, budgets: np.ndarray, read: dict, dense: list[float], read
         if arm in reads:
             row |= difference(key, losses, reads[arm], run.documents)
     return row
-
-
-allocation = Runnable(Allocation)

@@ -1,6 +1,6 @@
 """CSA's own table for a model: corpora by contexts, the share of dense reads that keeps every stretch within 2%."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
@@ -15,7 +15,7 @@ from analysis.studies.budgets.ranks import measure_ranks
 from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
 from analysis.studies.stored.comparisons import Row
 from analysis.studies.stored.panels import columns
-from analysis.studies.stored.runner import Runnable, Setting, Windows, option
+from analysis.studies.stored.runner import Setting, Windows, option
 from analysis.studies.text.calibration import document_windows, reporting, split
 from analysis.studies.text.held_out import check_range, corpus_hash, domains, sample_windows
 from lab.budgets.query_arms import static
@@ -28,7 +28,6 @@ PASSES, FAILS, UNJUDGED = "passes", "does not pass", "too few documents to judge
 Sides = tuple[list[str], list[str]]  # training and held-out documents
 
 
-@dataclass(frozen=True)
 class Calibration(Windows):
     """Calibration and sweep on every domain of the corpus, in contexts of `length` and twice it.
 
@@ -39,7 +38,6 @@ class Calibration(Windows):
     the smallest cap that passes, else the largest read of the last beta.
     """
 
-    name = "calibration"
     tables = ("rows", "rank_correlations")
 
     windows: int = option(16, "number of windows that calibrate, and as many that measure", low=1, high=4096)
@@ -165,6 +163,3 @@ def _correlations(ranks: list[Row]) -> list[Row]:
             names = {"corpus": first["corpus"], "other": two["corpus"], "context": first["context"]}
             pairs.append(names | {"pearson_log": float(pearson)})
     return pairs
-
-
-calibration_table = Runnable(Calibration)

@@ -1,7 +1,6 @@
 """Does the query matter? A network that predicts how many keys each query needs, with the query and without."""
 
 import math
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -17,7 +16,7 @@ from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
 from analysis.studies.stored.comparisons import compared, interval_caveat, scope_of_claim
 from analysis.studies.stored.panels import columns
-from analysis.studies.stored.runner import Runnable, Seeds, Setting, Windows, option
+from analysis.studies.stored.runner import Seeds, Setting, Windows, option
 from analysis.studies.text.calibration import document_windows
 from analysis.studies.text.held_out import corpus_hash, ids_hash, sample_windows
 from lab.budgets.query_arms import ARMS, equal_rows, static
@@ -30,7 +29,6 @@ RATES = (3e-4, 1e-3, 3e-3)
 TABLES = {"a table of heads": 1, "a table of heads and positions": BINS}
 
 
-@dataclass(frozen=True)
 class QueryStudy(Seeds, Windows):
     """CSA's ablation: predict log k* of every query from the query, its norm, its place and its head; then without.
 
@@ -170,6 +168,3 @@ def mean_of(several: list[dict[str, float | None]]) -> dict[str, float | None]:
         values = [value for part in several if (value := part[name]) is not None]
         means[name] = float(np.mean(values)) if len(values) == len(several) else None
     return means
-
-
-query_router = Runnable(QueryStudy)

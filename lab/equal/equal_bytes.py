@@ -26,7 +26,7 @@ from analysis.seam.attention import apply
 from analysis.seam.calls import Block
 from analysis.studies.quality.continuation import KNOWN, UNKNOWN
 from analysis.studies.quality.trial import Newest, calibration_windows
-from analysis.studies.stored.runner import Runnable, Setting, Windows, option
+from analysis.studies.stored.runner import Setting, Windows, option
 from analysis.studies.text.held_out import check_range, domains, held_out_windows, ids_hash, sample_windows
 from lab.equal import bytes_rows
 from lab.equal.bytes_rows import HALF, LEVELS, NOTHING, best_of, rows_of, rungs_of
@@ -63,11 +63,9 @@ class Random(Evicting):
         return torch.rand(prompt.key.shape[:3], generator=draws)
 
 
-@dataclass(frozen=True)
 class EqualBytes(Windows):
     """A prompt is read densely and its KV cache dropped or packed once; the loss is that of an answer after it."""
 
-    name = "equal-bytes"
     tables = ("rows", "ladder")
 
     length: int = option(1024, "tokens of a prompt", low=16)
@@ -295,6 +293,3 @@ class Tried:
             with self.read.following():
                 measured_on |= {f"{name}|{rung}": self.measured(stays, FULL) for rung, stays in on.items() if stays}
         return measured_on
-
-
-equal_bytes = Runnable(EqualBytes)

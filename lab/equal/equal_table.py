@@ -21,7 +21,7 @@ from analysis.studies.context import STREAMED
 from analysis.studies.quality.equal_budget import NO_CAP, REACHED, nearest
 from analysis.studies.stored.comparisons import Row
 from analysis.studies.stored.panels import of_rows, panel, presented
-from analysis.studies.stored.runner import Runnable, Setting, Texts, Windows, option
+from analysis.studies.stored.runner import Setting, Texts, Windows, option
 from analysis.studies.text.calibration import document_windows, reporting, split
 from analysis.studies.text.held_out import check_range, domains, ids_hash, sample_windows
 from lab.equal.entries import ENTRIES, Budget, Entry, States
@@ -34,7 +34,6 @@ QUALITY = ("perplexity", "perplexity_dense", "difference", "difference_low", "di
 ROUNDING = 1e-6
 
 
-@dataclass(frozen=True)
 class EqualBudget(Windows):
     """Methods set to 5, 10, 25 and 50% of the causal pairs, in contexts of `length` and twice it, on every domain.
 
@@ -42,7 +41,6 @@ class EqualBudget(Windows):
     report. Where the budget was missed by more than 5% there is no quality.
     """
 
-    name = "equal-budget"
     tables = ("rows", "means")
 
     windows: int = option(16, "held-out windows of each domain, from as many documents as there are", low=1, high=4096)
@@ -322,6 +320,3 @@ def sentence(rows: list[Row]) -> str:
     places = len({(row["domain"], row["context"]) for row in rows})
     lead = f"Mean change of perplexity over {places} domains and contexts; the means carry no interval, and the budget "
     return f"{lead}counts the reads of a query head. {' '.join(parts)}"
-
-
-equal_budget_table = Runnable(EqualBudget)

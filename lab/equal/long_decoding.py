@@ -27,7 +27,7 @@ from analysis.seam.calls import Prompt
 from analysis.studies.quality.trial import SINKS, Newest
 from analysis.studies.stored.comparisons import Row, compared, edges, holm_corrected, lowest_highest
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Seeds, Setting, option
+from analysis.studies.stored.runner import Seeds, Setting, option
 from analysis.studies.text.held_out import check_range, ids_hash
 from analysis.timing.inference import next_token
 from lab.equal.ledgers import END, LAPS, MOST, Ledgers, ledgers
@@ -69,11 +69,8 @@ class RandomWhile(WhileDecoding):
         return torch.rand(prompt.key.shape[:3], generator=draws)
 
 
-@dataclass(frozen=True)
 class LongDecoding(Seeds):
     """A budget cuts the cache when the prompt was read and again and again after it; the answer is written greedily."""
-
-    name = "long-decoding"
 
     names: int = option(24, f"names of a ledger: its prompt has two tokens of each, its trace {3 * LAPS}", low=4)
     items: int = option(16, "ledgers of each seed", low=1, high=1024)
@@ -263,6 +260,3 @@ class Asked:
             "held_kib": peak / count / 1024,
             "read_mib": float(read.mean()) / 2**20,
         }
-
-
-long_decoding = Runnable(LongDecoding)

@@ -2,7 +2,6 @@
 scale at which skip softmax skips what is asked for."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from analysis.studies.quality.following import NOTHING, Followed, follow
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.stored.comparisons import Row, difference, interval_caveat
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Texts, option
+from analysis.studies.stored.runner import Setting, Texts, option
 from analysis.studies.text.held_out import check_range, chosen, held_out_windows, ids_hash, sample_windows
 from lab.harness.telling import concluded, lines_of
 
@@ -42,7 +41,6 @@ SUBJECT = (
 )
 
 
-@dataclass(frozen=True)
 class Prefill(Texts):
     """Every held-out window is read with dense attention and by every rule in turn, so that each is a round; beyond the
     model's context its positions are stretched (dynamic NTK), for all alike.
@@ -51,7 +49,6 @@ class Prefill(Texts):
     scale = a exp(b skipped) of skip softmax.
     """
 
-    name = "prefill"
     tables = ("rows", "calibration")
 
     lengths: str = option("4096,8192,16384,32768", "lengths of the prompt in tokens, separated by commas")
@@ -190,6 +187,3 @@ def _row(name: str, length: int, rule: dict, dense: dict, documents: np.ndarray)
 def _stretched(run: Setting, length: int) -> AbstractContextManager[None]:
     """The model's positions for that many tokens: stretched beyond its context."""
     return rotary_base(run.lm, base_for(run.lm, "dynamic_ntk", 1.0, 0.0, length))
-
-
-prefill = Runnable(Prefill)

@@ -19,7 +19,7 @@ from analysis.models import Model
 from analysis.studies.quality.trial import KINDS, Newest, calibration_windows
 from analysis.studies.stored.comparisons import Row, difference, interval_caveat
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Windows, option
+from analysis.studies.stored.runner import Setting, Windows, option
 from analysis.studies.text.held_out import check_range, domains, held_out_windows, ids_hash, sample_windows
 from lab.equal.held import FULL, Read, Scored
 from lab.far.kinds import KINDS as KINDS_OF_DOCUMENTS
@@ -34,11 +34,8 @@ SHARE = "per_layer_perhead"
 LISTS, LISTED = "lists", ("facts", "pairs", "register", "code")
 
 
-@dataclass(frozen=True)
 class Transfer(Windows):
     """Every domain calibrates each method and reads it with the calibrations of all."""
-
-    name = "transfer"
 
     length: int = option(640, "tokens of a window of text", low=16)
     windows: int = option(12, "held-out windows of each domain", low=2, high=4096)
@@ -198,6 +195,3 @@ class Asked:
                 rows.append(row | difference(f"against_{against}", losses[key], losses[control], documents))
         row = {"method": NEWEST, "title": Newest.title, "calibrated": NOTHING, "read": name, "agreement": None}
         return [*rows, row | difference("against_dense", losses[NEWEST], losses[DENSE], documents)]
-
-
-transfer = Runnable(Transfer)

@@ -274,7 +274,6 @@ class ArmTrainer(Trainer):
         save_checkpoint(place, parameters, opts, asdict(recipe), step=0, seconds=0.0)
 
 
-@dataclass(frozen=True)
 class ArmStudy(Seeds, Windows):
     """A study that trains arms; the model lends its tokenizer alone."""
 

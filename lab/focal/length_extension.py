@@ -6,7 +6,7 @@ models with a softmax temperature: with one, every way is read and trained with 
 """
 
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from analysis.probes.rotary import base_for, reach, rotary_base
 from analysis.seam.attention import apply
 from analysis.studies.stored.comparisons import difference, interval_caveat
 from analysis.studies.stored.panels import panel, presented, series
-from analysis.studies.stored.runner import Runnable, Seeds, Setting, Texts, option
+from analysis.studies.stored.runner import Seeds, Setting, Texts, option
 from analysis.studies.stored.trained import Trainer
 from analysis.studies.text.held_out import held_out_windows, ids_hash, sample_windows
 from analysis.training.extend import Extension, extend
@@ -38,13 +38,10 @@ WAYS = {  # name -> (way of the rotary base, whether a copy is fine-tuned with i
 }
 
 
-@dataclass(frozen=True)
 class LengthExtension(Seeds, Texts):
     """Loss inside and beyond a model's context on held-out windows of twice its length, for every way of WAYS, and at a
     `temperature` other than 1 for all of them with it too. Fine-tuned copies of a seed see the same sequences; each
     goes on from its checkpoint in the folder of the work."""
-
-    name = "length-extension"
 
     windows: int = option(64, "number of held-out windows of twice the context", low=2, high=4096)
     steps: int = option(200, "steps of both trainings")
@@ -184,6 +181,3 @@ def _panels(bins: dict[str, list[float]], curves: dict[str, list[float]], length
         panel("Loss by position", "first", "first token of the bin", firsts, loss, lines),
         panel("Loss while fine-tuning", "step", "step", [place + 1 for place in steps_shown], loss, trained),
     ]
-
-
-length_extension = Runnable(LengthExtension)

@@ -1,12 +1,10 @@
 """Where a learned softmax temperature may go: its limits, one by one (Focal Attention, section 5.2, figure 8b)."""
 
 import re
-from dataclasses import dataclass
 
 from analysis.errors import BadSetting
 from analysis.studies.stored.comparisons import interval_caveat
 from analysis.studies.stored.panels import column, panel, presented, series
-from analysis.studies.stored.runner import Runnable
 from lab.focal import rows
 from lab.focal.arms import Arm, ArmStudy, Pooled
 from lab.harness.telling import concluded, distinct
@@ -17,12 +15,10 @@ LOWEST, HIGHEST = (1, 2, 3, 4, 5, 6, 7), (10.0, 11.31)
 USUAL = 5
 
 
-@dataclass(frozen=True)
 class FocalLimits(ArmStudy):
     """A small model trained with learned temperatures between several limits, at equal tokens. `rows`: `dense` and
     pairs such as `5-10` (tau_min-tau_max, in the paper's units), joined by commas."""
 
-    name = "focal-limits"
     tables = ("rows", "curves")
 
     usual = ("dense", *(f"{low}-{HIGHEST[0]:g}" for low in LOWEST), f"{USUAL}-{HIGHEST[1]:g}")
@@ -60,6 +56,3 @@ class FocalLimits(ArmStudy):
         charts += rows.curves_panel(table, numbers["curves"])
         limits = rows.columns(column("tau_min", "tau_min"), column("tau_max", "tau_max"))
         return presented("focal-limits", sentence, charts, interval_caveat(protocol)) | {"columns": limits}
-
-
-focal_limits = Runnable(FocalLimits)

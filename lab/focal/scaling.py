@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from analysis.claims import Comparison
 from analysis.studies.stored.comparisons import Row, interval_caveat
 from analysis.studies.stored.panels import column, panel, presented, series
-from analysis.studies.stored.runner import Runnable
 from analysis.studies.text.held_out import chosen
 from lab.focal import rows
 from lab.focal.arms import SHARES, WIDTH, Arm, ArmStudy, Pooled
@@ -20,14 +19,12 @@ WIDTHS = (96, WIDTH, 160)
 WAYS: dict[str, dict[str, Any]] = {"dense": {}, "t 0.4": {"t": 0.4}, "learned": {"limits": (5.0, 10.0)}}
 
 
-@dataclass(frozen=True)
 class FocalScaling(ArmStudy):
     """Dense training, t = 0.4 and a learned temperature at three widths, and at the middle one half and twice the
     context `length`; every model is read after 25, 50, 75 and 100% of its tokens. `rows`: some of `size`, `context`
     (default: both). All contexts train on as many tokens per step and read as many held-out ones: the shorter the same,
     the longer others, whole windows of its own."""
 
-    name = "focal-scaling"
     tables = ("rows", "curves", "points", "parameters", "tokens")
 
     def arms(self) -> list[Arm]:
@@ -143,6 +140,3 @@ def _matched(row: Row, quantity: str, match: float | None, ratio: float | None) 
     if verdict != GAIN or ratio is None:
         return about | {"matched": None, "saved": None}
     return about | {"matched": match, "saved": 1 - ratio}
-
-
-focal_scaling = Runnable(FocalScaling)

@@ -1,6 +1,5 @@
 """Perplexity against the softmax temperature: of every domain, by position, and of one layer at a time, stored."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from analysis.corpus import natural_samples, tokenize
 from analysis.metrics.intervals import DOCUMENTS, holm
 from analysis.models import Model
 from analysis.studies.stored.panels import columns, of_rows, panel, series
-from analysis.studies.stored.runner import Runnable, Setting, Windows, option
+from analysis.studies.stored.runner import Setting, Windows, option
 from analysis.studies.temperature.curve import ALL_LAYERS, KERNEL, UNTRAINED, Curve, curve_of, sentence
 from analysis.studies.text.held_out import check_range, chosen, domains, held_out_windows, ids_hash, sample_windows
 from analysis.studies.text.scoring import Progress
@@ -20,7 +19,6 @@ ONE_LAYER = (0.6, 0.8, 1.25)
 SHOWN = (0.4, 0.6, 0.8, 1.25)
 
 
-@dataclass(frozen=True)
 class Temperatures(Windows):
     """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain
     whose documents are enough for an interval. `rows`: `domain layer t perplexity difference difference_low
@@ -151,6 +149,3 @@ def _panels(rows: list[dict], bins: list[dict], names: list[str], alone: list[di
 def _by_t(rows: list[dict], temperatures: tuple[float, ...]) -> list[dict]:
     """One line for each temperature."""
     return [series(f"t {t:g}", [row["difference"] for row in rows if row["t"] == t]) for t in temperatures]
-
-
-temperatures = Runnable(Temperatures)

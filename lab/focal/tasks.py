@@ -5,7 +5,7 @@ long-context tasks as they were trained: labels from examples stand for in-conte
 retrieval augmented generation, the mark of a quoted passage for citations, the other tasks for recall.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from analysis.corpus import text_hash
@@ -15,7 +15,7 @@ from analysis.methods.focal import Focal
 from analysis.models import Model
 from analysis.studies.stored.comparisons import holm_corrected, interval_caveat
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, option
+from analysis.studies.stored.runner import Setting, option
 from analysis.studies.stored.trained import TRAINED
 from analysis.studies.text.held_out import check_range, sample_windows
 from analysis.training.copies import keep_copy
@@ -27,12 +27,10 @@ from lab.tuning.read_copies import AS_IT_IS, CopyStudy, Reader, means
 CONTROL, KEY = "dense, further", "against_dense"
 
 
-@dataclass(frozen=True)
 class FocalTasks(CopyStudy):
     """Copies of the model trained further with a softmax temperature and without, on the same sequences, then asked the
     generated tasks, each as it was trained. With `keep` they stay as models; read that of a temperature with it."""
 
-    name = "focal-tasks"
     tables = ("rows", "cells", "texts")
 
     temperature: float = option(0.4, "softmax temperature of the one copy; the other has none")
@@ -118,6 +116,3 @@ class FocalTasks(CopyStudy):
             title, axes = f"{task} ({points[0]['family']})", ("model", "length", "tokens of the prompt", "share right")
             charts.append(lines_of(title, points, *axes, "score", share=True))
         return presented("focal-tasks", sentence, charts, interval_caveat(numbers["protocol"]))
-
-
-focal_tasks = Runnable(FocalTasks)

@@ -2,14 +2,11 @@
 figure 8a).
 """
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from analysis.errors import BadSetting
 from analysis.studies.stored.comparisons import Row, interval_caveat
 from analysis.studies.stored.panels import panel, presented, series
-from analysis.studies.stored.runner import Runnable
 from lab.focal import rows
 from lab.focal.arms import Arm, ArmStudy, Pooled
 from lab.harness.telling import concluded
@@ -28,14 +25,12 @@ ARMS = {
 }
 
 
-@dataclass(frozen=True)
 class FocalTemperatures(ArmStudy):
     """A small model trained with constant temperatures, a learned one and none, at equal tokens. `rows`, joined by
     commas: numbers are constant temperatures, `dense`, `learned`, `literal` (learned as the paper prints it, the mean
     over the whole text), `adapted` (dense training, then further with t = 0.4 and without) and `plain` (dense and t =
     0.4 without the norm of queries and keys)."""
 
-    name = "focal-temperatures"
     tables = ("rows", "curves")
 
     usual = ("dense", *CONSTANT, "learned", "literal", "adapted", "plain")
@@ -108,6 +103,3 @@ def _panels(table: list[dict], layers: list[dict]) -> list[dict]:
         axes = ("layer", "layer", means.index.tolist(), "temperature, dense is 1")
         charts.append(panel("What was learned", *axes, [series("learned", means.tolist())]))
     return charts
-
-
-focal_temperatures = Runnable(FocalTemperatures)

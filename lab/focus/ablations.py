@@ -1,6 +1,6 @@
 """Which settings of Focus matter? Table 9's grid, one factor at a time, through both phases and beside controls."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from analysis.models import Model
 from analysis.studies.stored.comparisons import Row, interval_caveat, scope_of_claim
 from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, window_arm
 from analysis.studies.stored.panels import chart, of_row, paper_lines, presented, printed
-from analysis.studies.stored.runner import Runnable, Setting, option
+from analysis.studies.stored.runner import Setting, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, chance_arms, phase_2, plain
 from analysis.training.settings import RouterTraining
 from lab.harness.routed import Reads, dense_part, equal_pairs_window, named_arms, pairs_share, pooled_reads
@@ -54,13 +54,11 @@ CELLS = sum(map(len, FACTORS.values())) - len(FACTORS) + 1
 HOURS = 0.6 / 600
 
 
-@dataclass(frozen=True)
 class Ablations(Training):
     """Every cell of the grid trained in both phases and measured on held-out windows, hard, beside a window of equal
     pairs, random groups, and its own groups dealt to the tokens by chance. The default cell is trained `seeds` times.
     It can be run in portions (`rows`, `seeds`, `others`) and collected at the end."""
 
-    name = "ablations"
     tables = ("rows", "curves")
 
     length: int = option(1024, "tokens in a sequence and in a window of text, as in the paper")
@@ -235,6 +233,3 @@ def _panels(rows: list[dict]) -> list[dict]:
         axes = ("value", label, "share of the tokens")
         charts.append(chart(f"Largest group: {factor}", points, *axes, shares, paper_lines(paper_shares)))
     return charts
-
-
-ablations = Runnable(Ablations)

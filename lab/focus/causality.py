@@ -18,7 +18,7 @@ from analysis.statistics import attention_inputs
 from analysis.studies.stored.comparisons import Row, compared, interval_caveat
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, trained_arm
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting
+from analysis.studies.stored.runner import Setting
 from analysis.training.mitigations import Learning
 from lab.harness.routed import Routed
 from lab.harness.telling import concluded
@@ -36,7 +36,6 @@ class Causality(Routed):
     prefix membership. The last half of some windows is replaced by other tokens: what moves before it has read the
     future."""
 
-    name = "causality"
     file = "causality-{router}"
     tables = ("rows", "literal_minus_causal")
 
@@ -173,6 +172,3 @@ def _same_predictions(lm: Model, router: FocusRouter, window: int, n_sink: int, 
 
 def _logits(lm: Model, ids: np.ndarray) -> torch.Tensor:
     return lm.lm(torch.as_tensor(ids, device=lm.device)[None], use_cache=False).logits[0]  # [T, V]
-
-
-causality = Runnable(Causality)

@@ -1,6 +1,5 @@
 """Does balance hold? Training with and without Sinkhorn, phase 1 then phase 2, and what Focus' table 8 tries."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from analysis.seam.attention import apply
 from analysis.statistics import attention_inputs
 from analysis.studies.stored.comparisons import scope_of_claim
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import TRAINED, Runnable, Setting, option
+from analysis.studies.stored.runner import TRAINED, Setting, option
 from analysis.studies.stored.trained import Trainer, Training, plain
 from analysis.studies.text.held_out import chosen
 from analysis.training.focus import finetune, train_router
@@ -43,7 +42,6 @@ DEAD = 0.1
 PATHS = ("centroid_cosine", "drift", "start_share", "rank")
 
 
-@dataclass(frozen=True)
 class Dominance(Training):
     """Each row of `ROWS` trained for `steps` in phase 1 and as many in phase 2, the largest group's share followed. All
     rows have the same start, data, rates, soft gate, window and sinks; the state after the last step counts, not the
@@ -52,7 +50,6 @@ class Dominance(Training):
     with. The weight of the tuned balance loss is the one of `weights` that ended phase 1 nearest to the paper's 15% on
     training texts, at the first seed."""
 
-    name = "dominance"
     tables = ("rows", "curves", "weights")
     whole = TRAINED
 
@@ -242,6 +239,3 @@ def effective_rank(vectors: Tensor) -> float:
     (all tokens on one line) to d_s (as much in every direction)."""
     values = torch.linalg.svdvals(vectors.detach().float())
     return float(torch.special.entr(values / values.sum().clamp_min(1e-30)).sum().exp())
-
-
-dominance = Runnable(Dominance)

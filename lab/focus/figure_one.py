@@ -1,6 +1,5 @@
 """Quality against time at the longest text the model reads, of every method with a kernel (Focus, figure 1)."""
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from analysis.studies.speed.method import kernels_of
 from analysis.studies.stored.comparisons import Row, difference, interval_caveat
 from analysis.studies.stored.measured import KERNELS, dense_of
 from analysis.studies.stored.panels import panel, presented, series
-from analysis.studies.stored.runner import Runnable, Setting, Windows, option
+from analysis.studies.stored.runner import Setting, Windows, option
 from analysis.studies.text.held_out import check_range, sample_windows
 from analysis.timing import processor
 from analysis.timing.inference import time_inference
@@ -30,14 +29,11 @@ SAMPLE = 128
 CAUTION = "A method stands where its own settings and its fitted state put it; other budgets move it along both axes."
 
 
-@dataclass(frozen=True)
 class FigureOne(Windows):
     """`rows`: `method label phase kernel speedup speedup_low speedup_high` (dense by sparse, median and range of the
     rounds) and `against_dense` with its interval, nats per token on the held-out windows, each as long as the prompt
     and what follows it; `without` lists the methods that have no kernel here. Quality is of the masked pass, which
     reads the same pairs."""
-
-    name = "figure-one"
 
     length: int = option(2048, "tokens of a window of text, and of a prompt with what follows it", low=16)
     windows: int = option(16, "held-out windows of text", low=2, high=4096)
@@ -141,6 +137,3 @@ class FigureOne(Windows):
         if numbers["without"]:
             notes.append(f"Without a kernel here, so with no time: {'; '.join(numbers['without'])}.")
         return presented("figure-one", f"{'. '.join(parts)}.", panels, *notes)
-
-
-figure_one = Runnable(FigureOne)

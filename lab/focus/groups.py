@@ -1,6 +1,6 @@
 """Do the groups do anything? Trained groups beside windows, random groups and k-means on the same held-out windows."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from analysis.corpus import token_stream
 from analysis.groups.controls import random_centroids
@@ -10,7 +10,7 @@ from analysis.statistics import attention_inputs
 from analysis.studies.stored.comparisons import interval_caveat
 from analysis.studies.stored.measured import DENSE, DRAWS, READINGS, Arm, drawn_arms, trained_arm, window_arm
 from analysis.studies.stored.panels import panel, presented, series
-from analysis.studies.stored.runner import Runnable, Setting, option
+from analysis.studies.stored.runner import Setting, option
 from analysis.studies.text.held_out import corpus_hash, spread_windows
 from analysis.training.settings import RouterTraining
 from lab.focus.recovery import CHOICES, CONTROLS, POINTS, WINDOWS, choose_window, judged, summary
@@ -24,12 +24,10 @@ CALIBRATION = RouterTraining.calibration_windows
 USUAL = "tokens that are always read (default: the largest of 8, 16, 32, 64 that alone is 3% above dense)"
 
 
-@dataclass(frozen=True)
 class Groups(Routed):
     """A trained router's groups held against dense, windows, random tokens, random centroids and k-means; all arms read
     with the same window and sinks."""
 
-    name = "groups"
     file = "groups-{router}"
     tables = ("rows", "comparisons")
 
@@ -111,6 +109,3 @@ def pairs_panel(rows: list[dict]) -> dict:
         lines.append(series(group["arm"], [row["perplexity"] if row is group else None for row in drawn]))
     pairs, label = [round(100 * row["pairs_share"], 1) for row in drawn], "pairs read, % of the causal ones"
     return panel("Perplexity by pairs read", "pairs_share", label, pairs, "perplexity", lines)
-
-
-groups = Runnable(Groups)

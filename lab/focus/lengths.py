@@ -1,6 +1,6 @@
 """Do groups that were trained on short texts hold on long ones? Routers read at many lengths (Focus, section 3.5)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from analysis.seam.layers import has_rotary
 from analysis.studies.stored.comparisons import interval_caveat, scope_of_claim
 from analysis.studies.stored.measured import DENSE, DRAWS, KERNELS, Arm, dense_of, drawn_arms, window_arm
 from analysis.studies.stored.panels import chart, panel, paper_lines, presented, printed
-from analysis.studies.stored.runner import Runnable, Setting, option
+from analysis.studies.stored.runner import Setting, option
 from analysis.studies.stored.trained import PhaseTrainer, Training, plain
 from analysis.studies.text.held_out import check_range, held_out_windows, ids_hash
 from lab.harness.routed import Reads, equal_pairs_window, pairs_share, pooled_reads
@@ -37,12 +37,9 @@ ABOVE = {
 }
 
 
-@dataclass(frozen=True)
 class Lengths(Training):
     """A router trained on sequences of `length` tokens (phase 1) that reads longer held-out windows with k = 1 and 2,
     beside random tokens and a window of equal pairs. Lengths beyond the model's positions are extrapolated."""
-
-    name = "lengths"
 
     windows: int = option(64, "number of held-out windows at the training length; all lengths read the same tokens")
     groups: int = option(4, "number of groups K of the router")
@@ -149,6 +146,3 @@ class Lengths(Training):
         note = f"The model was trained on up to {numbers['positions']:,} positions; {', '.join(far)} is extrapolated, "
         notes = [interval_caveat(protocol), *([f"{note}dense as well."] if far else [])]
         return presented("lengths", f"{sentence}{scope_of_claim(protocol['seeds'])}", charts, *notes)
-
-
-lengths = Runnable(Lengths)

@@ -1,7 +1,7 @@
 """Does training with groups from the first step cost anything? Small models at equal tokens (Focus, section 3.4)."""
 
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from analysis.statistics import attention_inputs
 from analysis.studies.stored.comparisons import interval_caveat, lowest_highest
 from analysis.studies.stored.measured import DENSE, READINGS, Arm, Bench, drawn_arms, trained_arm, window_arm
 from analysis.studies.stored.panels import panel, presented, printed, series
-from analysis.studies.stored.runner import Runnable, Seeds, Setting, Windows, option
+from analysis.studies.stored.runner import Seeds, Setting, Windows, option
 from analysis.studies.stored.trained import TRAINED, Read, Trainer
 from analysis.studies.text.held_out import chosen, ids_hash, make_folder, sample_windows, spread_windows
 from analysis.training.checkpoints import read_log
@@ -54,13 +54,11 @@ SPARSE = {"focus": "trained", "dense": "k-means", "random groups": "random group
 PAPER = ("7B from scratch, full attention", "7B from scratch, Focus (K=4)")
 
 
-@dataclass(frozen=True)
 class Pretraining(Seeds, Windows):
     """A small model pretrained with dense attention, with Focus and with random groups, at equal tokens; each is read
     dense, with a window, with random groups, with groups (Focus: the trained ones; dense: k-means of its own states)
     and with a window of equal pairs."""
 
-    name = "pretraining"
     tables = ("rows", "curves")
 
     length: int = option(512, "context, and tokens in a window of text")
@@ -196,6 +194,3 @@ def _train_and_read(trainer: Trainer, name: str, recipe: Recipe, work: Path) -> 
     reads["window of equal pairs"] = Read.of(bench.measure(wide))
     curve = [{"step": row["step"], "loss": row["loss"]} for row in read_log(work) if "loss" in row]
     return {"readings": {reading: read.plain() for reading, read in reads.items()}, "curve": curve}
-
-
-pretraining = Runnable(Pretraining)

@@ -1,6 +1,5 @@
 """Focus as it is printed: the gate of equation 2, trained until more steps change nothing (Focus, sections 2 and 3)."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from analysis.studies.budgets.cap_rows import two_sides
 from analysis.studies.stored.comparisons import Row, difference, interval_caveat
 from analysis.studies.stored.measured import DENSE, KERNELS, Bench, trained_arm, window_arm
 from analysis.studies.stored.panels import chart, presented
-from analysis.studies.stored.runner import Runnable, Seeds, Setting, Windows, option
+from analysis.studies.stored.runner import Seeds, Setting, Windows, option
 from analysis.studies.stored.trained import PhaseTrainer, chance_arms, first_losses, loss_curve, plain
 from analysis.studies.text.held_out import ids_hash
 from analysis.training.settings import RouterTraining
@@ -42,13 +41,11 @@ MORE = {  # whether the curve is flat -> what that means
 }
 
 
-@dataclass(frozen=True)
 class FocusPrinted(Seeds, Windows):
     """A router trained through the printed gate for an eighth, a quarter, a half and all of `steps`, phase 1, read hard
     and as it was trained, beside random groups and windows. The rate is chosen at the quarter and the first seed, on
     half of the held-out documents; the other half reports. The defaults are the paper's where it gives them."""
 
-    name = "focus-printed"
     tables = ("rows", "curves", "tried")
 
     steps: int = option(
@@ -153,6 +150,3 @@ def flat(row: Row, key: str = "soft") -> bool | None:
     where there was none to look at, or too few texts."""
     low = row[f"{key}_gained_low"]
     return None if low is None else low > -FLAT
-
-
-focus_printed = Runnable(FocusPrinted)

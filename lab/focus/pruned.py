@@ -7,7 +7,7 @@ from analysis.groups.router import FocusRouter
 from analysis.studies.stored.comparisons import Row, difference, holm_corrected, interval_caveat
 from analysis.studies.stored.measured import DENSE, Arm, Measured, layer_seeds, router_hash
 from analysis.studies.stored.panels import chart, column, presented
-from analysis.studies.stored.runner import Runnable, Setting
+from analysis.studies.stored.runner import Setting
 from analysis.studies.text.held_out import ids_hash, sample_windows
 from lab.focus.pruning import NAMES, look
 from lab.harness.routed import Routed, equal_pairs_window
@@ -32,7 +32,6 @@ class Pruned(Routed):
     """What a trained router's groups leave out of every layer, and what leaving it out of that layer alone does, beside
     its groups dealt to the tokens by chance and a window that reads as many pairs in that layer. Nothing is trained."""
 
-    name = "pruned"
     file = "pruned-{router}"
 
     def measure(self, run: Setting) -> dict:
@@ -123,6 +122,3 @@ def _losses(arms: dict[str, Measured], dense: Measured, documents: np.ndarray) -
     for way, arm in arms.items():
         row |= difference(f"loss_{way}", arm.means, dense.means, documents)
     return row | difference("groups_minus_random", arms["groups"].means, arms["random"].means, documents)
-
-
-pruned = Runnable(Pruned)

@@ -1,7 +1,6 @@
 """What one training step costs: Focus through each form of its gate against a dense step, in turns, with memory."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from analysis.groups.gates import GATES
 from analysis.models import Model
 from analysis.studies.stored.comparisons import Row
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
+from analysis.studies.stored.runner import TIMES, Setting, Study, option
 from analysis.studies.text.held_out import check_range, corpus_hash
 from analysis.timing import clock, processor
 from analysis.timing.memory import peak_bytes
@@ -24,7 +23,6 @@ from analysis.training.steps import copy_of, window_loss
 TARGETS = {"log": 2.5, "literal": 4.0, "memory": 2.5}  # times a dense step
 
 
-@dataclass(frozen=True)
 class StepCost(Study):
     """One optimiser step on one sequence of the bundled samples: its time, and its peak memory.
 
@@ -33,7 +31,6 @@ class StepCost(Study):
     of the ratios to the dense step of the same round.
     """
 
-    name = "step-cost"
     tolerance = 0.25
     whole = TIMES
 
@@ -134,6 +131,3 @@ def _focus(model: Model, ids: np.ndarray, plan: RouterTraining, nowhere: Path) -
         run.optimiser.zero_grad()
 
     return step
-
-
-step_cost = Runnable(StepCost)

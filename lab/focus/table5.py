@@ -10,7 +10,7 @@ from analysis.groups.router import FocusRouter
 from analysis.studies.stored.comparisons import Row, interval_caveat
 from analysis.studies.stored.measured import DENSE, KERNELS, Arm, dense_of, window_arm
 from analysis.studies.stored.panels import panel, paper_lines, presented, printed
-from analysis.studies.stored.runner import Runnable, Setting
+from analysis.studies.stored.runner import Setting
 from analysis.studies.stored.trained import PhaseTrainer, Training, chance_arms, phase_2, plain
 from analysis.studies.text.held_out import domains, held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
@@ -45,7 +45,6 @@ class Finetuning(Training):
     pairs, on each domain, held against each other and against the base read the same way, on texts held out. A corpus
     with the folders `books`, `python`, `wikitext2` has three domains, any other is one."""
 
-    name = "finetuning"
     tables = ("rows", "curves")
 
     def measure(self, run: Setting) -> dict:
@@ -147,6 +146,3 @@ def _row(arm: str, reads: Reads, length: int) -> Row:
     against = {"learned": ((arm, "tuned"), (arm, "base"))}
     against |= {key: ((arm, "tuned"), (control, "tuned")) for key, control in AGAINST.items() if control != arm}
     return row | reads.differences(against)
-
-
-finetuning = Runnable(Finetuning)

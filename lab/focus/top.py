@@ -1,6 +1,5 @@
 """How many groups should a token be in? One trained router read with every k (Focus, table 7), beside its controls."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from analysis.studies.groups.routers import stored_routers, trained_router
 from analysis.studies.stored.comparisons import Row, difference, interval_caveat
 from analysis.studies.stored.measured import DENSE, DRAWS, Arm, Measured, drawn_arms, router_hash, window_arm
 from analysis.studies.stored.panels import Line, chart, of_rows, panel, paper_lines, presented, printed, series
-from analysis.studies.stored.runner import Runnable, Setting, option
+from analysis.studies.stored.runner import Setting, option
 from lab.harness.routed import Routed, causal_pairs, equal_pairs_window, pairs_share, window_pairs
 from lab.harness.telling import concluded
 
@@ -28,12 +27,10 @@ def _arm(name: str, router: FocusRouter, k: int, window: int, **more: Any) -> Ar
     return Arm(f"{name} with top {k}{suffix}", {"window": window, "top": k, **more}, router)
 
 
-@dataclass(frozen=True)
 class Top(Routed):
     """A trained router of K groups read with k = 1 to K groups per token, beside random tokens in as many groups and a
     window of equal pairs where 2 k <= K; routers trained for a k of their own are read at theirs."""
 
-    name = "top"
     file = "top-{router}"
 
     router: str = option("k4-top1", "router of Focus, named by its groups and memberships, such as k8-top1")
@@ -123,6 +120,3 @@ def _panels(numbers: dict) -> list[dict]:
         chart("Pairs read", own_rows, *x, "share of the pairs", shares, paper["Pairs retained"]),
         chart("Speed-up that the pairs would allow", own_rows, *x, "times", speed),
     ]
-
-
-top = Runnable(Top)

@@ -15,7 +15,6 @@ from analysis.studies.stored.trained import PhaseTrainer, Read
 from analysis.studies.text.held_out import ids_hash, sample_windows
 
 
-@dataclass(frozen=True)
 class Routed(Windows):
     """A study that reads held-out windows with a trained router."""
 

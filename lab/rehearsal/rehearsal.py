@@ -14,7 +14,7 @@ from analysis.models import Model
 from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply, ran
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Study, option
+from analysis.studies.stored.runner import Setting, Study, option
 from analysis.timing.memory import model_bytes
 from lab.rehearsal.device import NAME, Crossings, Device, fake_device
 from lab.rehearsal.shapes import LAYERS, LONGEST, SHAPES, methods, on_devices
@@ -65,7 +65,6 @@ def read_and_write(lm: PreTrainedModel, method: Method, device: Device, length: 
         return Rehearsed(in_prompt, device.asked.total(), peak, {(call.phase, call.kernel) for call in ran(lm)})
 
 
-@dataclass(frozen=True)
 class Rehearsal(Study):
     """Every method reads a prompt and writes two tokens on an accelerator that computes shapes alone, in two layers of
     the shapes of Llama 3.1 8B, Qwen 2.5 0.5B and gpt-oss-20b in bfloat16. Nothing is timed and no number is computed.
@@ -75,7 +74,6 @@ class Rehearsal(Study):
     before; `refused`, why a method was left out.
     """
 
-    name = "rehearsal"
     whole = "they take minutes, so that three methods are read again at 256 tokens"
 
     lengths: str = option("4096", "lengths of the prompt in tokens")
@@ -144,6 +142,3 @@ def rehearsed(shape: str, length: int, chosen: set[str] | None = None) -> dict[s
                     row["said_bytes"] = model_bytes(model, length, method, about.of_prompt)
                 rows.append(row)
     return {"rows": rows}
-
-
-rehearsal = Runnable(Rehearsal)

@@ -3,7 +3,6 @@
 import copy
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -20,7 +19,7 @@ from analysis.shapes import make_shape
 from analysis.statistics import forward
 from analysis.studies.context import Context
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Study, option
+from analysis.studies.stored.runner import Setting, Study, option
 from analysis.timing import processor
 from analysis.timing.memory import peak_bytes
 
@@ -30,13 +29,11 @@ KINDS = ("dsa", "qsa", "m3", "seer", "moba", "low_rank")
 STEPS, SAMPLE = 2, 128
 
 
-@dataclass(frozen=True)
 class IndexerShapes(Study):
     """`route --kinds` with six indexers on a known shape with random weights, made for it and removed afterwards.
     `rows`: of each indexer its training, all layers; `taken` and `said` before: seconds, of them those of the
     processor, and peak bytes beside the weights."""
 
-    name = "indexer-shapes"
     whole = WHOLE
 
     shape: str = option("Qwen2.5-0.5B", "a known shape, such as Qwen2.5-0.5B")
@@ -119,6 +116,3 @@ class IndexerShapes(Study):
         rest = taken["seconds"] - sum(row["seconds"] for row in numbers["rows"])
         note = f"{spell(rest)} go into reading the prompts, into the routers of buckets beside them and into the test."
         return presented("indexer-shapes", told, None, note)
-
-
-indexer_shapes = Runnable(IndexerShapes)

@@ -1,6 +1,5 @@
 """How fast is sparse attention here? Bare attention, a token after a text, and the model, beside dense in turns."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from analysis.groups.controls import random_tokens
 from analysis.kernels import plan
 from analysis.studies.speed.bench import AIMED, TARGETS, bench
 from analysis.studies.stored.panels import presented, series
-from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
+from analysis.studies.stored.runner import TIMES, Setting, Study, option
 from analysis.timing import processor
 from lab.harness.telling import lines_of
 
@@ -24,14 +23,12 @@ CACHES = (2048, 8192, 32768)
 WHATS = {"attention": "attention", "decode": "a token", "prompt": "the prompt", "token": "a token of the model"}
 
 
-@dataclass(frozen=True)
 class Kernels(Study):
     """Grouped attention and steps of generation of `bench`, in both types, several sequences at once, and the model
     with its own router, prompt and tokens apart. `rows`: `what dtype length batch dense_kernel kernel dense_ms
     sparse_ms speedup speedup_low speedup_high bound target met`; the speed-up is the median of the rounds'
     ratios, beside the lowest and highest."""
 
-    name = "kernels"
     whole = TIMES
 
     longest: int = option(
@@ -127,6 +124,3 @@ def _row(
 
 def _named(row: dict) -> str:
     return f"{WHATS[row['what']]} in {row['dtype']} at {row['length']:,} tokens"
-
-
-kernels = Runnable(Kernels)

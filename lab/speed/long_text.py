@@ -2,7 +2,6 @@
 
 import copy
 import tempfile
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from analysis.runs import RunStore
 from analysis.runs.price import spell, spell_bytes
 from analysis.shapes import make_shape
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
+from analysis.studies.stored.runner import TIMES, Setting, Study, option
 from analysis.timing import exponent, processor
 from lab.harness.telling import lines_of
 from lab.speed.long_passes import (
@@ -36,7 +35,6 @@ from lab.speed.long_passes import (
 WORKS = {"attention": attention_rows, "pairs": pairs_rows, "quality": quality_rows, "statistics": alone_rows}
 
 
-@dataclass(frozen=True)
 class LongText(Study):
     """A text through all layers of a known shape with random weights, made for it and removed afterwards: `statistics`
     of all heads in one window, layer by layer; statistics with far pairs, and `evaluate` of a sliding window, window by
@@ -46,7 +44,6 @@ class LongText(Study):
     `rows`: `what length window fitted seconds cpu_seconds bytes said_bytes process_bytes`; bytes are those of the
     largest piece beside the weights, as taken and as said before, and of the whole process."""
 
-    name = "long-text"
     whole = TIMES
 
     shape: str = option("Qwen2.5-0.5B", "a known shape, such as Qwen2.5-0.5B")
@@ -133,6 +130,3 @@ def powers(rows: list[dict], key: str) -> str:
         if len(points) > 1:
             fits.append(f"{what} {exponent(points):.2f}")
     return ", ".join(fits)
-
-
-long_text = Runnable(LongText)

@@ -3,7 +3,6 @@
 import copy
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from analysis.shapes import make_shape
 from analysis.statistics import HeadReading
 from analysis.studies.stored.measured import Bench, trained_arm
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Study, option
+from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.text.scoring import against_dense
 from analysis.timing import exponent, processor
 from analysis.timing.memory import peak_bytes
@@ -36,14 +35,12 @@ SAMPLE = 64  # tokens
 Work = Callable[[Model, np.ndarray], object]
 
 
-@dataclass(frozen=True)
 class MemoryGrowth(Study):
     """Peak memory beside the weights of a known shape with random weights, made for it and removed afterwards: scoring
     a window densely and with a sliding window as `evaluate` does, `statistics` of every head, an arm of `lengths`, and
     one step of a router's training. `rows`: `what length bytes` and `per_token`, what each further token took since the
     length before; `logits` and `square` are what [T, vocabulary] and [T, T] would take in float32."""
 
-    name = "memory-growth"
     whole = WHOLE
 
     shape: str = option("Qwen2.5-0.5B", "a known shape, such as Qwen2.5-0.5B")
@@ -158,6 +155,3 @@ def grown(
             rows.append(row | {"logits": 4 * length * lm.vocabulary, "square": 4 * length * length})
             before = length, size
     return rows
-
-
-memory_growth = Runnable(MemoryGrowth)

@@ -2,7 +2,6 @@
 
 import copy
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.costs import KNOWN, read_shape
@@ -12,17 +11,15 @@ from analysis.models import Model
 from analysis.shapes import make_shape
 from analysis.studies.speed.bench_model import bench_model, costs
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study, option
+from analysis.studies.stored.runner import TIMES, Setting, Study, option
 
 WHOLE = "all"
 
 
-@dataclass(frozen=True)
 class Pages(Study):
     """`rows` and `plain` as `bench_model` gives them, of a checkpoint with random weights that is made for it and
     removed afterwards; `parameters`."""
 
-    name = "pages"
     file = "pages-{shape}-{layers}-{length}"
     tables = ("rows", "plain")
     whole = TIMES
@@ -80,6 +77,3 @@ def _config(sizes: Pages) -> dict:
 
 def _named(sizes: Pages) -> str:
     return sizes.shape if sizes.layers == WHOLE else f"{sizes.shape} with {sizes.layers} of its layers"
-
-
-pages = Runnable(Pages)

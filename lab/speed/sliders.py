@@ -1,13 +1,12 @@
 """How long do the pages take to answer a moved slider? Stored stops, then new values of every method, in Chromium."""
 
-from dataclasses import dataclass
 from types import ModuleType
 
 from analysis.corpus import sample_texts, text_hash
 from analysis.errors import BadSetting
 from analysis.models import Model
 from analysis.studies.stored.panels import Row, panel, presented, series
-from analysis.studies.stored.runner import TIMES, Runnable, Setting, Study
+from analysis.studies.stored.runner import TIMES, Setting, Study
 
 TOOL = "tests.stress.sliders"
 # The word of a row -> the title of its chart.
@@ -15,7 +14,6 @@ WHATS = {"stored": "Stops that are stored", "new": "New values"}
 MACHINE = ("browser", "viewport", "cores", "processor", "load_average")
 
 
-@dataclass(frozen=True)
 class Sliders(Study):
     """Starts the app on a fresh state, opens the pages in headless Chromium, and moves their sliders stop by stop: at
     stored stops, then the first slider of every method with live settings, over 1,024 tokens of the bundled story.
@@ -25,7 +23,6 @@ class Sliders(Study):
     missing, AnalysisError without Playwright or Chromium.
     """
 
-    name = "sliders"
     whole = TIMES
 
     def check(self, lm: Model) -> None:
@@ -87,6 +84,3 @@ def sentence(rows: list[Row]) -> str:
     if len(moved) < len(rows):
         text += f"; {len(rows) - len(moved)} could not be moved"
     return f"{text}."
-
-
-sliders = Runnable(Sliders)

@@ -4,7 +4,7 @@ The bundled models follow no instructions, so a copy is tuned on generated ones 
 """
 
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from analysis.methods import METHODS
 from analysis.models import Model
 from analysis.studies.stored.comparisons import interval_caveat
 from analysis.studies.stored.panels import of_row, panel, presented, printed, series
-from analysis.studies.stored.runner import Runnable, Setting, option
+from analysis.studies.stored.runner import Setting, option
 from analysis.studies.text.held_out import ids_hash
 from analysis.studies.training.finetune import Baseline
 from analysis.studies.training.finetune_rows import panels, sentence, trained_less
@@ -28,12 +28,9 @@ COPIES = 4000
 TASKS = ("TQA MC1", "HellaSwag", "ARC-E", "LAMBADA")
 
 
-@dataclass(frozen=True)
 class Alignment(Baseline):
     """As the study `baselines`, of a copy that was tuned on generated instructions: `tasks` are the instructions
     followed, of four kinds. `followed`: `before` the tuning and `tuned`, kind -> share right."""
-
-    name = "alignment"
 
     method: str | None = option("lora,focus,full", "lora, focus or full, one or several")
     groups: int = option(2, "number of groups K of Focus, beside 2")
@@ -95,6 +92,3 @@ class Alignment(Baseline):
         notes = [f"The new domain is {protocol['new_domain']}.", interval_caveat(protocol)]
         notes += trained_less(rows, protocol["seeds"])
         return of_row(presented("alignment", conclusion, drawn, *notes), rows[0])
-
-
-alignment = Runnable(Alignment)

@@ -1,6 +1,5 @@
 """Benchmark scores as a stored study: every task with its own prompts, and with examples that make the prompts long."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from analysis.studies.context import Context
 from analysis.studies.ready.candidates import candidates
 from analysis.studies.stored.comparisons import edges
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Study, option
+from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.text.held_out import chosen, sample_windows
 
 # Whose prompts: the task's own, and with examples that make them long.
@@ -56,13 +55,11 @@ DENSE = "Dense"  # its label
 CHECKED = 2
 
 
-@dataclass(frozen=True)
 class Benchmarks(Study):
     """Scores of METHODS on the tasks that have a folder of files, each as ASKED. Nothing of the questions is stored,
     only scores, counts and log-probabilities: those of items that fit what a method reads whole stand apart, which are
     dense attention."""
 
-    name = "benchmarks"
     tables = ("rows", "pooled")
 
     corpus: str = option("", "a folder with one folder of files for each task (default: models_cache/benchmarks)")
@@ -204,6 +201,3 @@ def first_again(stored: dict, task: str, shots: int, data: Path, *, context: Con
     }
     again = _part(context, task, OWN, _methods(protocol["router"]), arguments)["first"]
     return {label: (values, again[label]) for label, values in first.items()}
-
-
-benchmarks = Runnable(Benchmarks)

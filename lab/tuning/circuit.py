@@ -1,6 +1,6 @@
 """Does the norm of queries and keys keep a small model from looking back? Random tokens that come again (induction)"""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from analysis.metrics.intervals import SEEDS, interval
 from analysis.studies.context import Context
 from analysis.studies.stored.comparisons import scope_of_claim
 from analysis.studies.stored.panels import panel, presented, series
-from analysis.studies.stored.runner import Runnable, Seeds, Setting, option
+from analysis.studies.stored.runner import Seeds, Setting, option
 from lab.far.looking_back import Circuit, train_circuit
 
 ARMS = {"llama_plain": "as Llama", "llama": "queries and keys normalised"}
@@ -21,7 +21,6 @@ KNOWN = 1.0
 CHECKED = 2
 
 
-@dataclass(frozen=True)
 class CircuitStudy(Seeds):
     """Models of two layers, with and without the norm, at two rates, trained on random tokens that repeat."""
 
@@ -144,6 +143,3 @@ def _sentence(rows: list[dict], chance: float, seeds: int) -> str:
     )
     longest = max(row["trained"] for row in rows)
     return f"{lead}: {'; '.join(parts)} ({longest:,} steps at most).{scope_of_claim(seeds, 'model')}"
-
-
-circuit = Runnable(CircuitStudy)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from analysis.metrics.intervals import interval, over_seeds
 from analysis.models import Model
 from analysis.probes.ablation import Heads, ablated, check_way
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Study, option
+from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.text.held_out import check_range
 from lab.far.looking_back import circuit_scores, repeated
 from lab.harness.telling import lines_of
@@ -31,14 +31,11 @@ OTHERS = 1 << 16
 CHECKED = 2
 
 
-@dataclass(frozen=True)
 class Induction(Study):
     """What is predicted better because it stood before, with and without the heads whose induction score is `above`.
     Random tokens written twice: the second copy against the first, a unit is a sequence. The register: its answers,
     read after its pages against read without them, a unit is an answer, where the model reads so far. Both are read
     without the heads, so that what else they do counts on both sides. Heads are named on other random tokens."""
-
-    name = "induction"
 
     above: float = option(0.3, "induction score from which a head is named")
     length: int = option(128, "random tokens that are written twice")
@@ -165,6 +162,3 @@ def _row(task: str, arm: str, heads: int, read: dict[str, np.ndarray]) -> dict:
     shares = {f"kept_{name}": edge / full.mean() if judged else None for name, edge in edges.items()}
     about = {"task": task, "arm": arm, "heads": heads, "new": float(new), "again": float(again), "gain": gain.mean}
     return about | edges | {"kept": gain.mean / full.mean()} | shares | {"units": gains.shape[1]}
-
-
-induction = Runnable(Induction)

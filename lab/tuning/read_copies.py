@@ -26,7 +26,6 @@ from analysis.studies.training.finetune_tasks import CHOICES, answers, questions
 AS_IT_IS = "as it is"
 
 
-@dataclass(frozen=True)
 class CopyStudy(Seeds, Windows):
     """A study of copies that are trained further; `key` is that of their comparisons with one of them."""
 

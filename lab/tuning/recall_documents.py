@@ -5,7 +5,7 @@ model that was trained here read on by its own recipe, and only the share of suc
 """
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from analysis.models import Model
 from analysis.places import CACHE
 from analysis.studies.stored.comparisons import holm_corrected, interval_caveat
 from analysis.studies.stored.panels import chart, presented
-from analysis.studies.stored.runner import Runnable, Setting, option
+from analysis.studies.stored.runner import Setting, option
 from analysis.studies.stored.trained import TRAINED
 from analysis.studies.text.held_out import check_range, sample_windows
 from lab.far.recall import Source
@@ -38,11 +38,9 @@ def _named(share: float) -> str:
     return f"with {share:.0%} recall documents" if share else NONE
 
 
-@dataclass(frozen=True)
 class RecallDocuments(CopyStudy):
     """Copies of the model that read on with different shares of recall documents, asked the generated tasks."""
 
-    name = "recall-documents"
     tables = ("rows", "texts")
 
     tokens: int = option(819_200, "tokens that each copy reads", low=4 * LAST.tokens, high=1_000_000_000)
@@ -125,6 +123,3 @@ class RecallDocuments(CopyStudy):
         charts = [lines_of("Tasks, by recall documents", of_copies, *axes, True)]
         charts.append(chart("Held-out texts", copies, *axes[1:3], "perplexity", {"perplexity": "perplexity"}))
         return presented("recall-documents", sentence + texts, charts, interval_caveat(protocol))
-
-
-recall_documents = Runnable(RecallDocuments)

@@ -1,7 +1,7 @@
 """Does *Why* name the heads that induction heads need? Each is taken away, and beside it others drawn at random."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from analysis.probes.explained import KEY, Explaining
 from analysis.statistics.names import PatternReading
 from analysis.studies.stored.comparisons import compared, edges, holm_corrected
 from analysis.studies.stored.panels import presented
-from analysis.studies.stored.runner import Runnable, Setting, Study, option
+from analysis.studies.stored.runner import Setting, Study, option
 from analysis.studies.text.held_out import check_range
 from lab.far.looking_back import circuit_scores, repeated
 from lab.harness.telling import counted, lines_of
@@ -29,14 +29,11 @@ CONTROLS = {"fall": "without random heads", "rise": "without random heads"}
 Cell = tuple[int, int]  # layer, head
 
 
-@dataclass(frozen=True)
 class WhyCircuit(Study):
     """Random tokens written twice. Of each head whose induction score is `above`, the key that follows the first copy
     is held against other tokens: which head of the layers below wrote most of that in the keys' stream? Then, on other
     sequences, the induction head's attention to that key is measured without the named head, and without other heads
     below it, each paired with the induction head at random. A unit is a sequence."""
-
-    name = "why-circuit"
 
     above: float = option(0.3, "induction score from which a head is named")
     length: int = option(128, "random tokens that are written twice")
@@ -160,6 +157,3 @@ ENDS = ("", "_low", "_high")
 
 def _spelled(cell: Cell) -> str:
     return f"{cell[0]}.{cell[1]}"
-
-
-why_circuit = Runnable(WhyCircuit)

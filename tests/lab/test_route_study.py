@@ -11,7 +11,7 @@ from analysis.routers.mlp import SaapMLP
 from analysis.studies import STUDIES
 from analysis.studies.context import Context
 from analysis.studies.routing.fit import ABLATIONS
-from lab.routing import routing
+from lab.routing import Routing
 from tests.made.routed import SMALL, routed_home
 from tests.made.studied import part_again
 from tests.made.tiny_tokenizer import save_model
@@ -26,18 +26,18 @@ def home(tmp_path_factory):
 def test_the_study_stores_its_table_and_a_part_comes_again(home, tmp_path):
     folder, texts = Context(state=tmp_path, browser=False), str(home / "corpus")
     with pytest.raises(BadSetting, match="no key lies|minimum distance is 64"):
-        routing(corpus=texts, model=str(home / "tiny"), context=folder)  # the tiny model reads 64 tokens
+        Routing.run(corpus=texts, model=str(home / "tiny"), context=folder)  # the tiny model reads 64 tokens
     longer = save_model(tmp_path / "longer", max_position_embeddings=160)
     for number, path in enumerate(sorted((home / "corpus").rglob("*.txt"))):
         assert number < 8 and path.stat().st_size >= 1000
-    result = routing(corpus=texts, model=str(longer), prompts=3, context=folder)
+    result = Routing.run(corpus=texts, model=str(longer), prompts=3, context=folder)
     study = json.loads((tmp_path / "studies" / "routing.json").read_text(), parse_constant=pytest.fail)
     assert result.numbers["path"].endswith("routing.json") and "rows" not in study
     assert str(tmp_path) not in json.dumps({**study, "protocol": {**study["protocol"], "model": ""}}).replace(
         str(longer), ""
     )
     assert {(c["min_distance"], c["sinks"]) for c in study["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
-    assert part_again(routing, study, home, state=tmp_path)
+    assert part_again(Routing.run, study, home, state=tmp_path)
     assert set(study["check"]) == set(ROUTERS) - set(ABLATIONS), "what is stored for use"
     assert {row["router"] for row in study["curve"]} == set(ROUTERS)
     names = {path.name for path in (tmp_path / "routing").iterdir()}

@@ -1,19 +1,15 @@
 """A stored study as small as one can be: what a new one needs, and what the contract of all of them is tried on."""
 
-from dataclasses import dataclass
-
 from analysis.studies.stored.panels import column
-from analysis.studies.stored.runner import Runnable, Setting, Windows, option
+from analysis.studies.stored.runner import Setting, Windows, option
 from analysis.studies.text.held_out import ids_hash, sample_windows
 
 PARTS = 3
 
 
-@dataclass(frozen=True)
 class TinyMeans(Windows):
     """A new study is such a class: its options, what it measures, how that is shown, and what comes again."""
 
-    name = "tiny-means"
     file = "means-{length}"
 
     length: int = option(32, "tokens of a window of text", low=16)
@@ -42,6 +38,3 @@ class TinyMeans(Windows):
     def shown(numbers: dict) -> dict:
         sentence = f"The mean of {len(numbers['rows'])} windows was taken."
         return {"sentence": sentence, "columns": [column("mean", "mean")], "panels": [], "notes": []}
-
-
-tiny_means = Runnable(TinyMeans)

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from ...shapes import shaped
 from ...timing import exponent, processor
 from ..ready.candidates import FAMILIES, candidates
 from ..stored.panels import chart, paper_lines, presented
-from ..stored.runner import TIMES, Runnable, Setting, Study, declared_option
+from ..stored.runner import TIMES, Setting, Study, declared_option
 from .gpu_tables import COLUMNS, WINDOW, attention_rows, decode_rows, method_rows, untrained
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,14 +38,12 @@ MARK, PRINTED = "mark.gpu", "gpu-tests.txt"
 COUNTED = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
-@dataclass(frozen=True)
 class GpuCheck(Study):
     """Runs where there is an NVIDIA GPU, in minutes. `rows`: `what` is attention, decode or model; times in
     milliseconds, `speedup` dense by sparse with the lowest and highest round, `paper` what Focus table 6 prints,
     `said_bytes` the memory that pages say before a run beside `peak_bytes`, which was taken. Errors: BadSetting where
     there is no GPU."""
 
-    name = "gpu-check"
     whole = TIMES
 
     longest: int = declared_option(command.GpuCheck, "longest")
@@ -155,6 +152,3 @@ class GpuCheck(Study):
         notes += [numbers["caution"]] if "caution" in numbers else []
         notes += [f"Methods that did not run: {'; '.join(refused)}."] if refused else []
         return presented("gpu-check", sentence, panels, *notes)
-
-
-gpu_check = Runnable(GpuCheck)

@@ -1,9 +1,9 @@
 """What a stored study is, and the one runner of all of them.
 
 A new stored study is one script, `lab/some_name.py`, and a line in `studies/stored.csv` where a page shows it. It holds
-a frozen dataclass from `Study` (or from `Texts`, `Windows` below; one that trains has `Seeds` before them),
-whose fields are its options, and `some_name = Runnable(SomeName)`. The runner opens the model, checks the options,
-calls `measure`, writes the file with its protocol, and `--quick` looks whether a part of it comes again.
+a class `SomeName` from `Study` (or from `Texts`, `Windows` below; one that trains has `Seeds` before them), whose
+fields are its options. Its runner, `SomeName.run`, opens the model, checks the options, calls `measure`, writes the
+file with its protocol, and `--quick` looks whether a part of it comes again.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ import pandas as pd
 from ...commands import commandline
 from ...corpus import text_hash
 from ...declaration import field, fields_of
-from ...declaration.command import Command
+from ...declaration.command import Command, hyphened
 from ...declaration.undeclared import check_arguments
 from ...errors import BadSetting, Cancelled
 from ...files import read_json, write_json
@@ -57,13 +57,16 @@ def declared_option(command: type[Command], name: str) -> Any:
     return option(declared.default, about.help, low=about.low, high=about.high)
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 @dataclass(frozen=True)
 class Study:
-    """A stored study. `name`: of its command; `file`: of its result, which may hold options in braces; `question`: what
-    it asks, the first paragraph of its script. `tables`: the lists among its numbers that are tables. `tolerance`: by
-    how much, as a share, its sample may differ when it comes again. `whole`: why no part of its rows comes again."""
+    """A stored study. `name`: of its command, its class's unless another is given; `run`: measures and stores it;
+    `file`: of its result, which may hold options in braces; `question`: what it asks, the first paragraph of its
+    script. `tables`: the lists among its numbers that are tables. `tolerance`: by how much, as a share, its sample may
+    differ when it comes again. `whole`: why no part of its rows comes again."""
 
     name: ClassVar[str]
+    run: ClassVar["Runnable"]
     file: ClassVar[str] = ""
     tables: ClassVar[tuple[str, ...]] = ("rows",)
     tolerance: ClassVar[float] = 1e-3
@@ -71,6 +74,12 @@ class Study:
 
     model: str = option("demo", "demo, a Hugging Face id, or a local folder")
     seed: int = option(0, "seed of everything random")
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+        if "name" not in vars(cls):
+            cls.name = hyphened(cls)
+        cls.run = Runnable(cls)
 
     def check(self, lm: Model) -> None:
         """Refuse what cannot be measured with this model; ranges are declared. Errors: BadSetting."""
@@ -92,42 +101,6 @@ class Study:
     def part(self, run: "Setting", numbers: dict) -> dict:
         """A piece of the numbers, computed again on the study's own texts in under two minutes."""
         return {}
-
-
-@dataclass(frozen=True)
-class Texts(Study):
-    """A study that reads a folder of texts."""
-
-    corpus: str = option("", "folder of texts, those of the router's training")
-
-    def check(self, lm: Model) -> None:
-        if not self.corpus:
-            raise BadSetting("The study needs a corpus: name a folder of texts, or one that holds a folder per domain.")
-
-
-@dataclass(frozen=True)
-class Windows(Texts):
-    """A study that reads held-out windows of texts."""
-
-    length: int = option(1024, "tokens of a window of text", low=16)
-    windows: int = option(64, "held-out windows of text", low=2, high=4096)
-
-    def check(self, lm: Model) -> None:
-        super().check(lm)
-        check_range("A window of text", self.length, 16, lm.max_positions)
-        check_range("The window that is always read", vars(self).get("window"), 1, self.length - 1)
-
-
-@dataclass(frozen=True)
-class Seeds(Study):
-    """A study that trains: every arm is trained that often."""
-
-    seeds: int = option(SEEDS, "trainings of every arm, each from a seed of its own", low=1, high=99)
-
-    @property
-    def every_seed(self) -> range:
-        """The seeds of the trainings of an arm, from the study's on."""
-        return range(self.seed, self.seed + self.seeds)
 
 
 @dataclass
@@ -261,6 +234,39 @@ class Runnable:
         texts = {"corpus": corpus} if corpus else {}
         sizes = self.sizes(**made_with["sizes"], **texts, model=made_with["model"], seed=made_with["seed"])
         return Setting(context, context.model(made_with["model"]), sizes, None)
+
+
+class Texts(Study):
+    """A study that reads a folder of texts."""
+
+    corpus: str = option("", "folder of texts, those of the router's training")
+
+    def check(self, lm: Model) -> None:
+        if not self.corpus:
+            raise BadSetting("The study needs a corpus: name a folder of texts, or one that holds a folder per domain.")
+
+
+class Windows(Texts):
+    """A study that reads held-out windows of texts."""
+
+    length: int = option(1024, "tokens of a window of text", low=16)
+    windows: int = option(64, "held-out windows of text", low=2, high=4096)
+
+    def check(self, lm: Model) -> None:
+        super().check(lm)
+        check_range("A window of text", self.length, 16, lm.max_positions)
+        check_range("The window that is always read", vars(self).get("window"), 1, self.length - 1)
+
+
+class Seeds(Study):
+    """A study that trains: every arm is trained that often."""
+
+    seeds: int = option(SEEDS, "trainings of every arm, each from a seed of its own", low=1, high=99)
+
+    @property
+    def every_seed(self) -> range:
+        """The seeds of the trainings of an arm, from the study's on."""
+        return range(self.seed, self.seed + self.seeds)
 
 
 def table(rows: list[dict]) -> pd.DataFrame:

@@ -29,7 +29,6 @@ TRAINED = 0.9
 POINTS = 20
 
 
-@dataclass(frozen=True)
 class Training(Seeds, Windows):
     """What a study that trains routers, or copies of the model with them, can be asked for."""
 

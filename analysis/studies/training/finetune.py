@@ -1,6 +1,6 @@
 """Training baselines: LoRA, DoRA, full tuning, other methods and Focus' router on a domain (Focus, tables 1, 3)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from ...training.settings import RouterTraining
 from ..stored.comparisons import interval_caveat
 from ..stored.measured import KERNELS, dense_of
 from ..stored.panels import of_row, presented
-from ..stored.runner import Runnable, Seeds, Setting, Windows, declared_option
+from ..stored.runner import Seeds, Setting, Windows, declared_option
 from ..stored.trained import first_losses, plain
 from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
 from .finetune_rows import choosing, panels, reporting, row_of, sentence, trained_less
@@ -37,7 +37,6 @@ APART = (
 as_declared = partial(declared_option, Finetune)
 
 
-@dataclass(frozen=True)
 class Baseline(Seeds, Windows):
     """Copies of the model trained on a domain by every method at every rate, measured on it, on the other domains and
     on the generated tasks, paired with the base.
@@ -189,6 +188,3 @@ def about(line: str, read: str, rate: float | None, parameters: int) -> dict:
     """What a row says of itself."""
     label = line if rate is None else f"{line}, {rate:g}"
     return {"label": label, "line": line, "read": read, "rate": rate, "trained_parameters": parameters}
-
-
-finetune = Runnable(Baseline)

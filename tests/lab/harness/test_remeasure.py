@@ -14,7 +14,7 @@ from analysis.studies.context import Context
 from lab.harness import documented, remeasure as module
 from lab.harness.remeasure import STOPPED, reasons, remeasure
 from tests.made.studied import asker, studied_home
-from tests.made.tiny_study import tiny_means
+from tests.made.tiny_study import TinyMeans
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """With two stored studies, of windows of 32 and of 16 tokens; the longer took less time."""
-    monkeypatch.setattr(module, "NAMED", {"tiny-means": tiny_means})
+    monkeypatch.setattr(module, "NAMED", {"tiny-means": TinyMeans.run})
     home = studied_home(tmp_path)
-    ask = asker(tiny_means, home, corpus=str(home / "corpus"))
+    ask = asker(TinyMeans.run, home, corpus=str(home / "corpus"))
     for length, seconds in ((32, 10.0), (16, 7200.0)):
         change(Path(ask(length=length).numbers["path"]), seconds=seconds)
     return home

@@ -40,12 +40,12 @@ def test_all_lengths_types_and_batches_are_asked_for_up_to_the_longest(monkeypat
     assert (prompt["what"], prompt["speedup"], prompt["met"]) == ("prompt", 2.0, True)
     assert (token["what"], token["speedup"], token["dense_ms"], token["met"]) == ("token", 0.5, 4.0, False)
 
-    summary = study.kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cpu"}})
+    summary = study.Kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cpu"}})
     assert "3 of 4 aims are reached" in summary["sentence"] and "a token of the model" in summary["sentence"]
     assert "Not measured on a GPU." in summary["notes"]
     assert (
         "Not measured on a GPU."
-        not in study.kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cuda"}})["notes"]
+        not in study.Kernels.shown(numbers | {"protocol": {"repeats": 2, "device": "cuda"}})["notes"]
     )
     (panel,) = summary["panels"]
     assert panel["x_values"] == [1024, 4096] and [line["name"] for line in panel["series"]][:2] == study.KINDS

@@ -36,7 +36,7 @@ def test_the_study_keeps_the_rows_and_says_on_what_they_were_measured(monkeypatc
     numbers = study.Sliders().measure(SimpleNamespace(context=SimpleNamespace(progress=None)))
     assert numbers["rows"] == ROWS and numbers["protocol"] | MACHINE == numbers["protocol"]
     assert (numbers["protocol"]["tokens"], numbers["protocol"]["kernel"]) == (1024, "the app in Chromium 1")
-    summary = study.sliders.shown(numbers)
+    summary = study.Sliders.shown(numbers)
     assert (
         summary["sentence"].startswith("3 of 4 within their target;") and "1 could not be moved" in summary["sentence"]
     )
@@ -63,4 +63,4 @@ def test_another_model_and_a_folder_without_the_tool_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "tests.stress.sliders", None)
     with pytest.raises(BadSetting, match=r"tests\.stress\.sliders is not installed: run it in a checkout"):
         study.Sliders().check(SimpleNamespace())
-    assert NAMED["sliders"] is study.sliders
+    assert NAMED["sliders"] is study.Sliders.run

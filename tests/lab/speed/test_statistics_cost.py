@@ -36,7 +36,7 @@ def test_rows_and_what_does_not_fit(monkeypatch):
     monkeypatch.setattr("analysis.statistics.heads.check_room", lambda *room, **padded: None)
     (row,) = rows("32")
     assert row["layers"] == 1 and row["tables_ms"] is row["of_tables"] is row["bytes_times"] is None
-    assert "tables do not fit" in study.statistics_cost.shown({"rows": [row]})["sentence"]
+    assert "tables do not fit" in study.StatisticsCost.shown({"rows": [row]})["sentence"]
 
 
 @pytest.mark.parametrize("lengths", ["4", "100", "many"])

@@ -10,7 +10,7 @@ from analysis.benchmarks import TASKS, here
 from analysis.errors import BadSetting
 from analysis.studies.context import Context
 from lab.tuning import benchmarks as table
-from lab.tuning.benchmarks import ASKED, LONG, METHODS, OWN, _pooled, benchmarks, first_again
+from lab.tuning.benchmarks import ASKED, LONG, METHODS, OWN, Benchmarks, _pooled, first_again
 from tests.made.benchmarks import HELLASWAG, PIQA, every, piqa
 from tests.made.models import save_models, watched
 
@@ -30,7 +30,7 @@ def ask(tmp_path, monkeypatch):
 
     def run(data=None, **arguments):
         arguments = {"corpus": str(data or piqa(tmp_path / "data")), "model": str(home / "random")} | arguments
-        return benchmarks(**arguments, context=context)
+        return Benchmarks.run(**arguments, context=context)
 
     return run
 

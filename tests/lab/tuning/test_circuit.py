@@ -27,7 +27,7 @@ def test_rows_and_curves_by_hand():
     assert (plain["known"], plain["trainings"], plain["steps"], plain["trained"]) == (3, 3, 100, 200)
     assert plain["second"] == pytest.approx((0.1 + 0.2 + 0.25) / 3) and plain["second_low"] < plain["second"]
     assert (normed["known"], normed["steps"], normed["second"]) == (0, None, pytest.approx(5.4))
-    (panel,) = studied.circuit.shown(numbers | {"chance": CHANCE, "protocol": {"seeds": 3}})["panels"]
+    (panel,) = studied.CircuitStudy.shown(numbers | {"chance": CHANCE, "protocol": {"seeds": 3}})["panels"]
     assert panel["x_values"] == [50, 100, 150, 200]
     assert panel["series"][0]["y"] == pytest.approx([9.25 / 3, 4.15 / 3, 2.35 / 3, 0.55 / 3]), "an ended one stays"
     assert panel["series"][-1]["y"] == [CHANCE] * 4

@@ -8,7 +8,7 @@ from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.shapes import shaped
 from analysis.studies.context import Context
-from analysis.studies.speed.gpu_check import SHAPE, GpuCheck, gpu_check
+from analysis.studies.speed.gpu_check import SHAPE, GpuCheck
 from analysis.studies.speed.gpu_tables import attention_rows, decode_rows, method_rows, untrained
 
 CPU = torch.device("cpu")
@@ -20,7 +20,7 @@ def nothing(done, stage):
 
 def test_a_machine_without_a_gpu_is_told_so():
     with pytest.raises(BadSetting, match="NVIDIA GPU"):
-        gpu_check(context=Context(device="cpu", browser=False))
+        GpuCheck.run(context=Context(device="cpu", browser=False))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from analysis.studies.context import Context
 from analysis.studies.stored.quick import GONE, NEGLIGIBLE, OTHER, SAME, asked, compared, leaves
 from analysis.studies.stored.runner import Study
 from tests.made.studied import asker, studied_home
-from tests.made.tiny_study import tiny_means
+from tests.made.tiny_study import TinyMeans
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDIES = sorted(
@@ -28,7 +28,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def ask(home):
-    ask = asker(tiny_means, home, corpus=str(home / "corpus"))
+    ask = asker(TinyMeans.run, home, corpus=str(home / "corpus"))
     ask(times=3.0)
     return ask
 

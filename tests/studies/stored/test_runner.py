@@ -12,7 +12,7 @@ from analysis.declaration.undeclared import check_arguments
 from analysis.errors import BadSetting, Cancelled
 from analysis.studies import NAMED
 from tests.made.studied import asker, studied_home
-from tests.made.tiny_study import tiny_means
+from tests.made.tiny_study import TinyMeans
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def ask(home):
-    return asker(tiny_means, home, corpus=str(home / "corpus"))
+    return asker(TinyMeans.run, home, corpus=str(home / "corpus"))
 
 
 def test_a_study_is_stored_with_its_protocol_and_its_sample_comes_again(ask, home):
@@ -95,7 +95,7 @@ def test_what_cannot_be_studied_is_refused(arguments, message, ask):
 
 @pytest.mark.parametrize("name", ["tiny-means", *NAMED])
 def test_a_study_is_a_function_of_its_own_sizes(name):
-    study = tiny_means if name == "tiny-means" else NAMED[name]
+    study = TinyMeans.run if name == "tiny-means" else NAMED[name]
     assert study.name == name and study.question and callable(study)
     options = dict(inspect.signature(study).parameters)
     assert options.pop("context").kind is inspect.Parameter.KEYWORD_ONLY

@@ -15,7 +15,7 @@ from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.statistics.states import attention_states
-from lab.focal.sharpened import _best_layer, temperatures
+from lab.focal.sharpened import Temperatures, _best_layer
 from tests.conftest import ROOT
 from tests.made.evaluating import TEXT, stock_tables
 from tests.made.studied import part_again
@@ -146,7 +146,7 @@ def test_perplexity_against_temperature(ask, context, monkeypatch):
 def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
     path = tmp_path / "temperature.json"
     request_fields = {"model": str(home / "tiny"), "length": 32, "windows": 2, "output": str(path), "context": context}
-    answer = temperatures(rows="story,program", **request_fields)
+    answer = Temperatures.run(rows="story,program", **request_fields)
     stored = json.loads(path.read_text())
     assert stored["sentence"] == answer.numbers["sentence"]
     assert {row["domain"] for row in stored["rows"]} == {"story", "program"}
@@ -156,15 +156,15 @@ def test_the_study_is_stored_and_comes_again(home, tmp_path, context):
         assert all(value is None or math.isfinite(value) for value in line["y"])
     assert {column["name"] for column in stored["columns"]} <= set(stored["rows"][0])
     assert len([row for row in stored["rows"] if row["layer"] is not None]) == 9
-    assert part_again(temperatures, stored, home, corpus="")
+    assert part_again(Temperatures.run, stored, home, corpus="")
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for n in range(3):
         (corpus / f"{n}.txt").write_text(f"{n} {TEXT}")
-    again = temperatures(corpus=str(corpus), **request_fields)
+    again = Temperatures.run(corpus=str(corpus), **request_fields)
     assert {row["domain"] for row in again.numbers["rows"]} == {"corpus"}
     with pytest.raises(BadSetting, match="no domain"):
-        temperatures(rows="nothing", **request_fields)
+        Temperatures.run(rows="nothing", **request_fields)
 
 
 def layers_of(values: dict[int, float], p: float) -> list[dict]:
