@@ -8,9 +8,8 @@ import numpy as np
 from analysis.methods.base import Dense
 from analysis.metrics.budgets import FLOOR, allocate_budget
 from analysis.studies.budgets.calibrate import MASS, sensitivity
-from analysis.studies.budgets.cap_rows import Progress, counted_reads, window_losses
+from analysis.studies.budgets.cap_rows import KERNEL, Progress, counted_reads, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
-from analysis.studies.budgets.sweep import KERNEL
 from analysis.studies.stored.comparisons import Row, difference, holm_corrected, interval_caveat
 from analysis.studies.stored.panels import presented
 from analysis.studies.stored.runner import Setting, Windows, option

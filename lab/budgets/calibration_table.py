@@ -10,9 +10,8 @@ from analysis.corpus import text_hash
 from analysis.metrics.budgets import allocate_budget
 from analysis.models import Model
 from analysis.runs.caps import chosen_cap
-from analysis.studies.budgets.cap_rows import Progress, window_losses
+from analysis.studies.budgets.cap_rows import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, Progress, sweep, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
-from analysis.studies.budgets.sweep import CAPS, KERNEL, TOLERANCE, TOLERANCE_BIN, sweep
 from analysis.studies.stored.comparisons import Row
 from analysis.studies.stored.panels import columns
 from analysis.studies.stored.runner import Setting, Windows, option

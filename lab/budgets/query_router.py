@@ -10,9 +10,8 @@ from analysis.methods import METHODS
 from analysis.metrics.budgets import allocate_budget
 from analysis.metrics.intervals import SEEDS, Interval
 from analysis.models import Model
-from analysis.studies.budgets.cap_rows import Progress, window_losses
+from analysis.studies.budgets.cap_rows import Progress, check_caps, window_losses
 from analysis.studies.budgets.ranks import measure_ranks
-from analysis.studies.budgets.sweep import check_caps
 from analysis.studies.context import Context
 from analysis.studies.stored.comparisons import compared, interval_caveat, scope_of_claim
 from analysis.studies.stored.panels import columns

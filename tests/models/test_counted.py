@@ -10,7 +10,7 @@ from analysis.models.counted import counted
 from analysis.models.own import has_indexer
 from analysis.seam.arguments import past_of
 from analysis.seam.layers import attention_modules
-from analysis.studies.budgets.held import held_bytes
+from analysis.studies.budgets.edited import held_bytes
 from tests.made.families import BY_KIND, small, token_ids
 from tests.made.tiny_tokenizer import byte_level
 

@@ -21,10 +21,9 @@ from ..context import Context, protocol
 from ..text.calibration import document_windows, longest_window, split_corpus, split_texts, text_keys
 from ..text.held_out import ids_hash
 from ..text.text import cells_table
-from .cap_rows import KERNEL, few_tokens, two_sides, units_of, without_bins
+from .cap_rows import CAPS, KERNEL, check_caps, few_tokens, sweep, two_sides, units_of, without_bins
 from .policies import Policy, policy_path, store_policy
 from .ranks import Ranks, measure_ranks
-from .sweep import CAPS, check_caps, sweep
 
 # CSA, step 1.
 MASS = 0.9

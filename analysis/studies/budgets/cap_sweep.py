@@ -12,10 +12,9 @@ from ...runs.caps import summary
 from ..context import Context, protocol
 from ..text.calibration import document_windows, halves, text_keys
 from ..text.held_out import ids_hash
-from .cap_rows import KERNEL, few_tokens, two_sides, units_of, without_bins
+from .cap_rows import CAPS, KERNEL, check_caps, few_tokens, sweep, two_sides, units_of, without_bins
 from .policies import Policy, facts
 from .recipes import resolve
-from .sweep import CAPS, check_caps, sweep
 
 
 @record

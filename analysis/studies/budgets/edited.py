@@ -2,16 +2,19 @@
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from ...answer import Answer, doc, record
 from ...commands.budgets import Budgets, Calibrations
+from ...costs import Shape, cache_bytes
 from ...errors import BadModel, BadSetting
-from ...metrics.budgets import allocate_budget, reads
+from ...metrics.budgets import allocate_budget, keys_left, reads
+from ...models import Model
 from ...models.counted import counted
+from ...seam.layers import attention_modules
 from ..context import Context, protocol
 from ..text.held_out import check_range
 from ..text.text import cells_table
-from .held import held_bytes
 from .policies import DEFAULT, facts, stored_policies
 from .recipes import policy_for, resolve
 
@@ -143,3 +146,23 @@ def calibrations(request: Calibrations, *, context: Context) -> Agreement:
         ),
         protocol=protocol("calibrations", lm, None, 0, kernel="none: computed from stored ranks"),
     )
+
+
+def held_bytes(lm: Model, shape: Shape, budgets: ArrayLike, cap: int, length: int) -> tuple[int, int]:
+    """Bytes of the KV cache of a model of this shape after `length` tokens: (with all keys, the most that are left when
+    each head keeps min(budget, cap) for good); `budgets` int [L, H].
+
+    A state, an indexer's keys and the latent of MLA stay: budgets of single heads shrink none of them.
+    """
+    total = cache_bytes(shape, length)
+    if shape.latent:
+        return round(total), round(total)
+    gone, kept = 0.0, np.asarray(budgets)
+    readers = [layer for layer in shape.stack if layer.entries]
+    for place, (layer, module) in enumerate(zip(readers, attention_modules(lm.lm), strict=True)):
+        whole = layer.entries[0]
+        held = whole.cached(length)
+        groups = lm.num_heads // getattr(module, "num_key_value_groups", lm.num_heads // lm.num_kv_heads)
+        left = keys_left(kept[[place]], cap, held, groups)  # [1, G]
+        gone += whole.numbers * (held - left.mean())
+    return round(total), round(total - shape.cache_bytes * gone)

@@ -18,8 +18,7 @@ from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
 from ..speed.launch import first_difference
 from ..text.text import token_table
-from .film import HELD, Missed, missed
-from .reading import AHEAD, agreed, checks, readings
+from .reading import AHEAD, HELD, Missed, agreed, checks, missed, readings
 from .writing import TAIL, Written, ends, pieces, prompt, write
 
 MAX_METHODS = 2

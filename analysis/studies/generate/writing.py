@@ -21,7 +21,7 @@ from ...seam.calls import MASKED
 from ...seam.held import NEVER
 from ...timing.inference import next_token
 from ..context import Context, Reading
-from .film import HELD
+from .reading import HELD
 
 # Stands for the text while a chat template is filled in; no text has it.
 HERE = "\ue000"

@@ -17,7 +17,7 @@ from ...metrics.paired import perplexity_change, perplexity_of
 from ...models import Model
 from ..context import Context, protocol
 from ..ready.candidates import FAMILIES, Candidate, Setting, candidates
-from ..text.compared import Difference, columns
+from ..text.scoring import Difference, columns
 from .equal_budget import nearest
 from .evaluate import MISSED
 from .following import KERNEL, NOTHING, Followed, Stretches, Turn, follow, stretches

@@ -15,9 +15,8 @@ from ...seam.attention import apply
 from ...statistics import forward
 from ..context import STREAMED, Context, protocol
 from ..ready.candidates import Candidate, Named, candidates
-from ..text.compared import ReadShares, columns
 from ..text.held_out import ids_hash
-from ..text.scoring import whole_windows
+from ..text.scoring import ReadShares, columns, whole_windows
 
 # Of CSA's policy, unless one is given.
 NO_CAP = 1 << 20

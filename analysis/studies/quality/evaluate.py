@@ -19,8 +19,7 @@ from ...models.own import selects_tokens
 from ...seam.calls import MASKED
 from ..context import Context, Reading, protocol
 from ..ready.candidates import Candidate, Setting, candidates, looked_ahead
-from ..text.compared import ReadShares, columns
-from ..text.scoring import Scored, score, whole_windows
+from ..text.scoring import ReadShares, Scored, columns, score, whole_windows
 from ..text.text import token_table
 from .equal_budget import ladder
 

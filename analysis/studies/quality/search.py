@@ -14,8 +14,8 @@ from ...methods import METHODS
 from ...metrics.paired import perplexity_change
 from ..context import STREAMED, Context, protocol
 from ..ready.candidates import Setting
-from ..text.compared import Difference, columns
 from ..text.held_out import make_folder
+from ..text.scoring import Difference, columns
 from .arms import PART, Arm, ArmReader, arm, arms
 from .following import KERNEL, stretches
 

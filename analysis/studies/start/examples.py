@@ -14,9 +14,9 @@ from ...files import remove
 from ...models import CACHE
 from ...probes.tasks import TASKS
 from ...runs import RunStore
+from ..budgets.cap_rows import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
 from ..budgets.policies import DEFAULT
 from ..budgets.reads_text import SHARES
-from ..budgets.sweep import CAPS, TOKENS, TOLERANCE, TOLERANCE_BIN
 from ..context import Context, protocol
 from ..routing.live import route_at
 from ..routing.states import stored_curves

@@ -16,8 +16,7 @@ from ...metrics.paired import perplexity_change
 from ...metrics.quality import BINS, position_bins
 from ...models import Model
 from ..context import Context, protocol
-from ..text.compared import Difference, columns
-from ..text.scoring import Progress, whole_windows, window_losses
+from ..text.scoring import Difference, Progress, columns, whole_windows, window_losses
 from .sharpness import check_temperatures
 
 ALL_LAYERS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)

@@ -18,9 +18,17 @@ from analysis.runs.caps import chosen_cap, judged, limits_of, summary, verdict
 from analysis.seam.attention import apply
 from analysis.seam.calls import Call
 from analysis.studies.budgets import cap_rows
-from analysis.studies.budgets.cap_rows import Counting, compare_losses, counted_reads, one_side, two_sides, units_of
+from analysis.studies.budgets.cap_rows import (
+    Counting,
+    check_caps,
+    compare_losses,
+    counted_reads,
+    one_side,
+    sweep,
+    two_sides,
+    units_of,
+)
 from analysis.studies.budgets.recipes import policy_for
-from analysis.studies.budgets.sweep import check_caps, sweep
 from analysis.studies.text.calibration import halves, whole_windows
 from tests.made.calibrated import text
 from tests.made.tiny import LAYERS, tiny as tiny_family, token_ids

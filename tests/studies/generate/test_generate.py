@@ -10,9 +10,8 @@ from analysis.errors import BadSetting, TooLarge
 from analysis.methods.windows import StreamingLLM
 from analysis.models import load_model
 from analysis.seam.attention import apply
-from analysis.studies.generate.film import HELD
 from analysis.studies.generate.generate import generate
-from analysis.studies.generate.reading import AHEAD, checks
+from analysis.studies.generate.reading import AHEAD, HELD, checks
 from analysis.studies.generate.writing import pieces, prompt
 from tests.made.evaluating import TEXT
 

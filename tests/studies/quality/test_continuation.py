@@ -17,7 +17,7 @@ from analysis.models.counted import counted as shape_of
 from analysis.seam.arguments import past_of
 from analysis.seam.attention import apply
 from analysis.seam.cache import cache_bytes
-from analysis.studies.budgets.held import held_bytes
+from analysis.studies.budgets.edited import held_bytes
 from analysis.studies.quality.continuation import KNOWN, UNKNOWN
 from analysis.studies.quality.following import NOTHING, PLAIN, follow
 from tests.made.evaluating import TEXT
