@@ -156,7 +156,7 @@ class TrainRouter(OfModel):
     tokens_per_step: int = field(
         1024, "tokens in one training step", former=2048, control="train_tokens", low=2, high=1 << 20
     )
-    seed: int = field(0, "seed of everything random", control="train_seed")
+    seed: int = seed("train_seed")
     output: str | None = field(None, "file or folder to write")
     phase: int = field(
         1, "1 trains the router, 2 trains a copy of the model with it", control="train_phase", options=(1, 2)

@@ -73,7 +73,7 @@ class Route(OfTexts):
     store: bool = field(False, "keep buckets, routers and curves in the fitted state")
     visited: float | None = field(None, "number of buckets a query visits (default: C / 32)")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")
-    seed: int = field(0, "seed of everything random", control="route_seed")
+    seed: int = seed("route_seed")
 
     @classmethod
     def workload(cls, arguments: Mapping[str, Any], tokens: int, shape: Shape = SMALLEST) -> int:

@@ -265,9 +265,9 @@ class OfTexts(OfModel):
     texts: list[str] | None = field(None, "text files, or story, essay, program", word="[TEXT...]")
 
 
-def seed() -> Any:
+def seed(control: str = "") -> Any:
     """The field of what everything random starts from: a seed that numpy, torch and UMAP all take."""
-    return field(0, "seed of everything random", low=0, high=(1 << 32) - 1)
+    return field(0, "seed of everything random", low=0, high=(1 << 32) - 1, control=control)
 
 
 def long_text(default: str = "windows") -> Any:

@@ -255,12 +255,6 @@ def _by_default(kind: str, name: str, verb: str, request: dict) -> bool:
     return any(METHODS[spec["name"]].needs == kind and not named(kind, spec) for spec in of_kind)
 
 
-def check_seed(seed: int) -> None:
-    """Refuse a seed that the generators of numpy, torch and UMAP do not all take."""
-    if not 0 <= seed < 1 << 32:
-        raise BadSetting(f"The seed is {seed} and must lie between 0 and {(1 << 32) - 1:,}.")
-
-
 def protocol(
     verb: str, model: "Model | Unloaded", text: str | None = None, tokens: int | None = None, **details: Any
 ) -> dict:

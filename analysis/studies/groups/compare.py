@@ -8,7 +8,7 @@ from ...commands.groups import Compare
 from ...errors import BadSetting
 from ...groups.dominance import largest_share, stability
 from ...groups.router import FocusRouter
-from ..context import Context, Reading, check_seed, protocol, read
+from ..context import Context, Reading, protocol, read
 from .far import routing_vectors
 from .routers import heads_note, memberships, shared_router, stored_routers
 
@@ -67,7 +67,6 @@ class RouterComparison(Answer):
 def compare(request: Compare, *, context: Context) -> RouterComparison:
     """How far two routers put the same tokens of a text together, layer by layer, by the best causal group of each.
     `other_model`, such as the one before fine-tuning, must cut the text into the same tokens. Errors: BadSetting."""
-    check_seed(request.seed)
     second_model = request.other_model or request.model
     reading, labels, router = _labels(context, request, request.model, request.router)
     made_with = protocol(

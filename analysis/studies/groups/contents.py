@@ -15,7 +15,7 @@ from ...groups.router import FocusRouter
 from ...groups.vectors import pca, umap2d
 from ...groups.words import categories
 from ...models import Model
-from ..context import Context, check_seed, protocol, read
+from ..context import Context, protocol, read
 from ..text.states import check_head
 from ..text.text import numbered, token_table
 from .far import CENTROIDS, ROUTER, routing_vectors
@@ -120,7 +120,6 @@ class RoutedText:
     L x [T, d_s], the `words` of its tokens and the categories (`kinds`) of these."""
 
     def __init__(self, context: Context, lm: Model, request: Groups | GroupControls) -> None:
-        check_seed(request.seed)
         self.reading = read(context, lm, request.text, request.long_text)
         self.router, control = shared_router(context, lm, request.router)
         context.progress(0.3, "routing the text")
@@ -194,7 +193,6 @@ def groups(request: Groups, *, context: Context) -> TextGroups:
 
 def umap(request: Umap, *, context: Context) -> VectorMap:
     """UMAP of one layer's routing vectors."""
-    check_seed(request.seed)
     lm = context.model(request.model)
     place = check_head(lm, request.layer, 0)
     router, _ = shared_router(context, lm, request.router)

@@ -9,7 +9,7 @@ from pandas import DataFrame, concat
 from ...answer import Answer, doc, record
 from ...commands.groups import Pairs
 from ...groups.pairs import ArmShares, DistanceShares, Pair, PairCollector
-from ..context import STREAMED, Context, check_seed, protocol, read
+from ..context import STREAMED, Context, protocol, read
 from ..text.held_out import check_range
 from ..text.states import check_head
 from ..text.text import named, numbered, quoted, token_table
@@ -50,7 +50,6 @@ class FarPairs(Answer):
 
 def pairs(request: Pairs, *, context: Context) -> FarPairs:
     """The strongest far pairs of one group (Focus, section 5), and three null controls beside them."""
-    check_seed(request.seed)
     lm, min_distance = context.model(request.model), request.min_distance
     check_range("The smallest distance", min_distance, 1, lm.max_positions - 1)
     check_range("The number of pairs", request.top, 1, 5000)

@@ -22,7 +22,7 @@ from ...metrics.quality import Quality, perplexity
 from ...models import Model
 from ...seam.attention import apply
 from ...statistics import attention_inputs
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..text.held_out import storing
 
 # The end: a name of its own, beside others.
@@ -156,7 +156,6 @@ class FittedRouter(Answer):
 def fit_router(request: FitRouter, *, context: Context) -> FittedRouter:
     """Fit a router without training on the first 1,024 tokens of two bundled samples, read once, and store it.
     `measure`: compare it with random groups and dense attention on the third sample, which the fit never saw."""
-    check_seed(request.seed)
     sizes: dict[str, Any] = {"groups": request.groups, "top": request.top, "window": request.window}
     # Refuses a router that cannot be before a model reads anything for it.
     RouterSettings(**sizes)

@@ -11,10 +11,9 @@ from ...claims import Comparison, signed
 from ...commands.heads import EXACT, Ablate
 from ...errors import BadSetting
 from ...metrics.intervals import BLOCKS, interval
-from ...models import Model
 from ...probes.ablation import Passes, estimated
 from ..context import Context, protocol, read
-from ..text.states import check_head, scope, windows_of
+from ..text.states import heads_named, scope, windows_of
 from ..text.text import cells_table, token_table
 
 # Logits of a text up to which the divergence is taken too.
@@ -67,7 +66,7 @@ def ablate(request: Ablate, *, context: Context) -> Ablation:
     its own mean, or that of another position (resample) of the window. Errors: BadSetting.
     """
     lm, by, seed = context.model(request.model), request.by, request.seed
-    listed = _listed(lm, request.heads)
+    listed = [] if request.heads in ("all", "top") else heads_named(lm, request.heads)
     # the usual number is for models that have so many
     if request.exact > max(EXACT, lm.num_layers * lm.num_heads):
         raise BadSetting(f"The model has {lm.num_layers * lm.num_heads} heads: ask for no more exact passes.")
@@ -125,20 +124,6 @@ def ablate(request: Ablate, *, context: Context) -> Ablation:
         change=np.stack(list(change.values())).astype(np.float32),
         protocol=protocol("ablate", lm, request.text, sum(ids.numel() for ids in texts), **about),
     )
-
-
-def _listed(lm: Model, heads: str) -> list[Cell]:
-    """The heads that are listed, none for "top" and "all". Errors: BadSetting."""
-    if heads in ("all", "top"):
-        return []
-    cells = []
-    for word in heads.split(","):
-        layer, dot, head = word.strip().partition(".")
-        if not (layer.isdecimal() and dot and head.isdecimal()):
-            raise BadSetting(f"Heads are top, all, or a list of layer.head such as 3.6,2.1, and {heads!r} was given.")
-        check_head(lm, int(layer), int(head))
-        cells.append((int(layer), int(head)))
-    return list(dict.fromkeys(cells))
 
 
 def _row(

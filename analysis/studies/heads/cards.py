@@ -1,6 +1,7 @@
 """Cards of heads: what is known of every head of a model, in one file, and others' cards beside one's own."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from ...corpus import natural_samples
 from ...errors import BadSetting
 from ...files import read_json, write_text
 from ...metrics.intervals import interval
-from ...models import Model
 from ...runs import state_root
 from ...runs.head_notes import checked_cards, notes_of, put_others
 from ..context import Context, protocol
+from ..text.states import heads_named
 from .head import statistics
 from .headvis import write_headvis
 from .names import names
@@ -73,7 +74,8 @@ def head_cards(request: HeadCards, *, context: Context) -> CardsOfHeads:
     lm = context.model(request.model)
     titled = [context.text(key) for key in request.texts or []] or list(natural_samples().items())
     keys = request.texts or [context.add_text(*each) for each in titled]
-    cells = _cells(request.heads, lm)
+    every = list(product(lm.layer_numbers, range(lm.num_heads)))
+    cells = every if request.heads == "all" else sorted(heads_named(lm, request.heads))
     common: dict[str, Any] = {"model": request.model, "seed": request.seed}
     named = names(Names(**common), context=context.within(0.0, 0.3, "names"))
     read = []
@@ -159,20 +161,6 @@ def _writable(output: str, ending: str, context: Context) -> Path | None:
         kind = f"FILE{ending}" if ending else "folder"
         raise BadSetting(f"Cards are written to a new {kind}, on the command line only, and not to {output}.")
     return Path(output)
-
-
-def _cells(heads: str, lm: Model) -> list[tuple[int, int]]:
-    """The heads that were asked for. Errors: BadSetting."""
-    every = [(layer, head) for layer in lm.layer_numbers for head in range(lm.num_heads)]
-    if heads == "all":
-        return every
-    try:
-        cells = [tuple(map(int, word.split("."))) for word in heads.split(",")]
-    except ValueError:
-        cells = []
-    if not cells or not set(cells) <= set(every):
-        raise BadSetting(f"Heads are all, or a list of layer.head that the model has, not {heads[:40]!r}.")
-    return [cell for cell in every if cell in cells]
 
 
 def _means(rows: list[pd.DataFrame]) -> list[dict]:

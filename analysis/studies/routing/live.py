@@ -21,7 +21,7 @@ from ...metrics.intervals import BLOCKS, DOCUMENTS
 from ...models import Model
 from ...routers.routing_state import RoutingState
 from ...seam.attention import Block
-from ..context import STREAMED, Context, check_seed, protocol, read
+from ..context import STREAMED, Context, protocol, read
 from ..text.held_out import check_range
 from ..text.states import check_head, states_of, telling_query
 from ..text.text import token_table
@@ -44,7 +44,6 @@ def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
     this distance and these sinks (or the nearest there are, which is noted), after which any budget is at once.
     Errors: BadSetting, NotFitted, BadText for a text shorter than the minimum distance.
     """
-    check_seed(request.seed)
     lm = context.model(request.model)
     min_distance, sinks = request.min_distance, request.sinks
     if min_distance is None or sinks is None:

@@ -18,7 +18,7 @@ from ...routers import MEANING
 from ...routers.buckets import buckets_for
 from ...routers.mlp import MOST
 from ...routers.routing_state import FOLDER
-from ..context import STREAMED, Context, check_seed, protocol
+from ..context import STREAMED, Context, protocol
 from ..text.held_out import check_range, make_folder, storing
 from .cells import FAR, RAW, SINKS, Cell
 from .fit import ABLATIONS, OWN, Fitted, calibrate, queries_of
@@ -53,7 +53,6 @@ def route(request: Route, *, context: Context) -> Routed:
     first setting and keep them for the method indexer; the MLP's ablations are left out then. `store`: keep buckets,
     routers and curves in the fitted state. Errors: BadSetting, BadText, TooLarge, BadModel.
     """
-    check_seed(request.seed)
     if request.store and request.heads != "all":
         raise BadSetting("Only routers of all heads can be stored: leave the heads out.")
     if request.kinds and (request.heads != "all" or request.recall_of != FAR):

@@ -12,7 +12,7 @@ from ...models import Model
 from ...runs.brought import corpus_folder
 from ..context import Context
 from ..text.held_out import texts_of
-from ..text.states import check_head
+from ..text.states import heads_named
 
 LEAST = 3  # documents on either side
 
@@ -74,14 +74,10 @@ def too_short(name: str, tokens: int, needed: int) -> BadText:
 
 
 def heads_of(model: Model, heads: str = "all") -> dict[int, list[int]]:
-    """Layer -> its query heads, from "all" or "2.0,7.0" (layer.head; former links have colons). Errors: BadSetting for
-    one that is missing."""
+    """Layer -> its query heads, from "all" or a list as "2.0,7.0". Errors: BadSetting for one that is missing."""
     if heads == "all":
         return {layer: list(range(model.num_heads)) for layer in range(model.num_layers)}
-    pairs = set()
-    for word in heads.split(","):
-        layer, _, head = word.strip().replace(":", ".").partition(".")
-        if not (layer.isdecimal() and head.isdecimal()):
-            raise BadSetting(f"{word[:20]!r} names no head: write all, or layer.head as in 2.0,7.3.")
-        pairs.add((check_head(model, int(layer), int(head)), int(head)))
-    return {layer: sorted(h for other, h in pairs if other == layer) for layer in sorted({layer for layer, _ in pairs})}
+    named: dict[int, list[int]] = {}
+    for layer, head in sorted(heads_named(model, heads)):
+        named.setdefault(model.layer_numbers.index(layer), []).append(head)
+    return named

@@ -23,7 +23,7 @@ import pandas as pd
 from ...commands import commandline
 from ...corpus import text_hash
 from ...declaration import field, fields_of
-from ...declaration.command import Command, hyphened
+from ...declaration.command import Command, hyphened, seed as declared_seed
 from ...declaration.undeclared import check_arguments
 from ...errors import BadSetting, Cancelled
 from ...files import read_json, write_json
@@ -32,7 +32,7 @@ from ...models import Model
 from ...runs import Result
 from ...runs.brought import corpus_folder
 from .. import NAMED
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..registry import version_of
 from ..text.held_out import check_range, corpus_hash, held_out_windows, ids_hash, make_folder, texts_of
 from .quick import check, stored_of
@@ -73,7 +73,7 @@ class Study:
     whole: ClassVar[str] = ""
 
     model: str = option("demo", "demo, a Hugging Face id, or a local folder")
-    seed: int = option(0, "seed of everything random")
+    seed: int = declared_seed()
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True)(cls)
@@ -187,7 +187,6 @@ class Runnable:
         `output`, which is by default in `studies/` of the fitted state). `quick`: compute a part of what is stored
         again and store nothing. Errors: BadSetting, and those of measuring."""
         sizes = self.sizes(**asked)
-        check_seed(sizes.seed)
         for declared in fields_of(self.sizes):
             declared.check(getattr(sizes, declared.name), self.name)
         lm = context.model(sizes.model)

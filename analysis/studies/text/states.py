@@ -39,6 +39,18 @@ class HeadWindow:
     words: pd.DataFrame
 
 
+def heads_named(lm: Model, heads: str) -> list[tuple[int, int]]:
+    """(layer, head) of a list such as 3.6,2.1, each once; former links have colons. Errors: BadSetting."""
+    cells = []
+    for word in heads.split(","):
+        layer, _, head = word.strip().replace(":", ".").partition(".")
+        if not (layer.isdecimal() and head.isdecimal()):
+            raise BadSetting(f"{word[:20]!r} names no head: list them as layer.head, such as 3.6,2.1.")
+        check_head(lm, int(layer), int(head))
+        cells.append((int(layer), int(head)))
+    return list(dict.fromkeys(cells))
+
+
 def head_window(request: Head | HeadTokens | Temperature | Why, context: Context) -> HeadWindow:
     """What a request about one head looks at. Errors: BadSetting."""
     lm = context.model(request.model)

@@ -26,7 +26,7 @@ from ...statistics import attention_inputs
 from ...training.checkpoints import one_training
 from ...training.focus import finetune, train_router
 from ...training.settings import RouterTraining
-from ..context import Context, check_seed, protocol
+from ..context import Context, protocol
 from ..groups.routers import FOLDER, memberships, perplexity_of_arms, router_path, save, trained_router
 from ..stored.runner import table
 from ..text.held_out import HELD_OUT_WINDOWS, check_range, corpus_hash, held_out_windows, make_folder, storing, texts_of
@@ -91,7 +91,6 @@ def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRout
     the copy goes to `output` (default `finetuned/ROUTER` in the state) as a model folder with the router in its
     `focus/`, and the numbers are the copy's.
     """
-    check_seed(request.seed)
     # Every field of a training that the command has, too.
     settings = {setting.name for setting in fields(RouterTraining)} & set(request.arguments)
     chosen = {name: getattr(request, name) for name in settings}

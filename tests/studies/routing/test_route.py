@@ -120,7 +120,7 @@ def test_shares_of_all_attention_further_distances_and_sgd(ask, home):
         ({"visited": 9}, "buckets to visit is 9"),
         ({"corpus": ""}, "several texts or one folder"),
         ({"heads": "0:0", "store": True}, "Only routers of all heads"),
-        ({"seed": -1}, "The seed is -1"),
+        ({"seed": -1}, "seed of route is -1"),
     ],
 )
 def test_what_cannot_be_is_refused(ask, home, wrong, message):

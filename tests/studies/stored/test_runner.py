@@ -81,7 +81,7 @@ def test_a_study_that_collects_portions_says_the_time_of_all_of_them(ask, tmp_pa
     ("arguments", "message"),
     [
         ({"corpus": ""}, "needs a corpus"),
-        ({"seed": -1}, "The seed is -1"),
+        ({"seed": -1}, "seed of tiny-means is -1"),
         ({"length": 8}, "length of tiny-means is 8"),
         ({"windows": 1}, "windows of tiny-means is 1"),
         ({"output": "."}, "is a folder and the result is one file"),
