@@ -32,10 +32,7 @@ SAMPLE = 48  # tokens
 class StatisticsCost(Study):
     """A GPT-2-small shape with random weights, float32, without its vocabulary's logits: a plain pass with torch's own
     attention, with the six core statistics, with all of them, and `output_attentions` with the same six from its tables
-    by the same rank routine, in turns. From 8,192 tokens on one layer is measured.
-
-    `rows`: medians in milliseconds, their ratios round by round, and peaks of memory beside the model; null where the
-    tables do not fit memory.
+    by the same rank routine, in turns. From 8,192 tokens on one layer is measured; null where tables do not fit memory.
     """
 
     whole = TIMES

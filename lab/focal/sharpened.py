@@ -21,9 +21,7 @@ SHOWN = (0.4, 0.6, 0.8, 1.25)
 
 class Temperatures(Windows):
     """Perplexity against the temperature for every domain, by position, and one layer at a time on the first domain
-    whose documents are enough for an interval. `rows`: `domain layer t perplexity difference difference_low
-    difference_high units unit p tokens`; `layer` None: all of them; `bins`: `domain t bin first last n perplexity
-    difference`."""
+    whose documents are enough for an interval. A row's `layer` is None where it is of all of them."""
 
     name = "temperature"
 

@@ -37,10 +37,7 @@ HEADLINES |= {"verdict": "the conclusion is"}
 
 
 def measured(output: str = "") -> Result:
-    """Write `docs/measured.md` (or `output`) from the studies stored with the bundled models.
-
-    numbers: `path`, `studies`, their titles.
-    """
+    """Write `docs/measured.md` (or `output`) from the studies stored with the bundled models."""
     path, studies = Path(output) if output else PLACE, stored()
     write_text(path, document(studies))
     about = dict.fromkeys(("model", "revision", "text", "window", "seed", "dtype", "device", "kernel"))

@@ -67,12 +67,8 @@ def read_and_write(lm: PreTrainedModel, method: Method, device: Device, length: 
 
 class Rehearsal(Study):
     """Every method reads a prompt and writes two tokens on an accelerator that computes shapes alone, in two layers of
-    the shapes of Llama 3.1 8B, Qwen 2.5 0.5B and gpt-oss-20b in bfloat16. Nothing is timed and no number is computed.
-
-    `rows`: `shape length method kernel`; `asked_in_prompt` and `asked_in_step`, how often the host waited for an answer
-    per layer of a prompt and per token after it; `peak_bytes` beside the weights, and `said_bytes`, what pages say
-    before; `refused`, why a method was left out.
-    """
+    the shapes of Llama 3.1 8B, Qwen 2.5 0.5B and gpt-oss-20b in bfloat16. Nothing is timed and no number is computed
+    but how often the host waited for an answer, and the peak beside the weights, with what pages say before."""
 
     whole = "they take minutes, so that three methods are read again at 256 tokens"
 

@@ -30,9 +30,8 @@ STEPS, SAMPLE = 2, 128
 
 
 class IndexerShapes(Study):
-    """`route --kinds` with six indexers on a known shape with random weights, made for it and removed afterwards.
-    `rows`: of each indexer its training, all layers; `taken` and `said` before: seconds, of them those of the
-    processor, and peak bytes beside the weights."""
+    """`route --kinds` with six indexers on a known shape with random weights, made for it and removed afterwards: what
+    their training took, all layers, and what was said before."""
 
     whole = WHOLE
 

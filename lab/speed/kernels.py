@@ -25,9 +25,7 @@ WHATS = {"attention": "attention", "decode": "a token", "prompt": "the prompt", 
 
 class Kernels(Study):
     """Grouped attention and steps of generation of `bench`, in both types, several sequences at once, and the model
-    with its own router, prompt and tokens apart. `rows`: `what dtype length batch dense_kernel kernel dense_ms
-    sparse_ms speedup speedup_low speedup_high bound target met`; the speed-up is the median of the rounds'
-    ratios, beside the lowest and highest."""
+    with its own router, prompt and tokens apart."""
 
     whole = TIMES
 

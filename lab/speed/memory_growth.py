@@ -38,8 +38,7 @@ Work = Callable[[Model, np.ndarray], object]
 class MemoryGrowth(Study):
     """Peak memory beside the weights of a known shape with random weights, made for it and removed afterwards: scoring
     a window densely and with a sliding window as `evaluate` does, `statistics` of every head, an arm of `lengths`, and
-    one step of a router's training. `rows`: `what length bytes` and `per_token`, what each further token took since the
-    length before; `logits` and `square` are what [T, vocabulary] and [T, T] would take in float32."""
+    one step of a router's training; beside what [T, vocabulary] and [T, T] would take in float32."""
 
     whole = WHOLE
 
