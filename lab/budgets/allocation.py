@@ -50,7 +50,7 @@ class Allocation(Windows):
         shared = _shared(run, learn)
         settings = len(KEYS) * len(EVENLY) * (len(MEASURES[RANKS]) + len(MEASURES[ABLATION]))
         reports = 1 + len(KEYS) * len(ARMS)
-        progress = Progress(run.context, (0.1, 1.0), settings * len(choose) + reports * len(run.windows))
+        progress = Progress(run.context.within(0.1, 0.9), settings * len(choose) + reports * len(run.windows))
         dense = _read(run, run.windows, None, progress, "dense")["losses"]
         for keys in KEYS:
             reads: dict[str, np.ndarray] = {}
@@ -83,7 +83,7 @@ class Allocation(Windows):
     def sample(self, run: Setting, numbers: dict) -> dict:
         ids, values = sample_windows(run.lm, min(256, self.length), 1), {}
         shared = _shared(replace(run, work=None), ids)
-        progress = Progress(run.context, (0.99, 1.0), len(shared))
+        progress = Progress(run.context.within(0.99, 0.01), len(shared))
         for by, share in shared.items():
             budgets = budgets_of(share, KEYS[0], 0.5)
             losses = window_losses(run.lm, ids, static(budgets, int(budgets.max())), progress, by)
@@ -92,7 +92,7 @@ class Allocation(Windows):
 
     def part(self, run: Setting, numbers: dict) -> dict:
         budgets = budgets_of(np.ones((run.lm.num_layers, run.lm.num_heads)), KEYS[0], 1.0)
-        progress = Progress(run.context, (0.0, 1.0), 2 * len(run.windows))
+        progress = Progress(run.context, 2 * len(run.windows))
         dense = _read(run, run.windows, None, progress, "dense")["losses"]
         row = {"keys": KEYS[0], "arm": EVEN, "by": "even", "evenly": 1.0}
         row |= _row(run, budgets, _read(run, run.windows, budgets, progress, EVEN), dense, {})

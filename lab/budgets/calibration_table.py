@@ -85,7 +85,7 @@ class Calibration(Windows):
         ids = sample_windows(run.lm, self.length)
         ranks = measure_ranks(run.lm, ids, MASS).mean()
         budgets = allocate_budget(ranks, round(float(ranks.sum())))
-        losses = window_losses(run.lm, ids, static(budgets, 64), Progress(run.context, (0.99, 1.0), 2), "samples")
+        losses = window_losses(run.lm, ids, static(budgets, 64), Progress(run.context.within(0.99, 0.01), 2), "samples")
         return {"ranks": ranks.ravel().tolist(), "losses, cap 64": losses.mean(1).tolist()}
 
     def part(self, run: Setting, numbers: dict) -> dict:
@@ -126,13 +126,13 @@ def _cell(run: Setting, name: str, texts: Sides, size: int, limits: tuple[int, i
     report = np.arange(len(windows)) >= len(others[0][0])
     # Documents of the two sides are numbered apart.
     documents = documents + len(texts[0]) * report
-    progress = Progress(run.context, (0.0, 0.3), len(learn[0]))
+    progress = Progress(run.context.within(0.0, 0.3), len(learn[0]))
     ranks = measure_ranks(lm, learn[0], MASS, lambda done, stage: progress(stage)).mean()
     caps, sweeps = [cap for cap in CAPS if cap < size] + [size], []
     for turn, beta in enumerate(BETAS):
-        span = 0.3 + 0.7 * turn / len(BETAS), 0.3 + 0.7 * (turn + 1) / len(BETAS)
+        context = run.context.within(0.3 + 0.7 * turn / len(BETAS), 0.7 / len(BETAS))
         budgets = allocate_budget(ranks, round(beta * float(ranks.sum())))
-        rows = sweep(run.context, lm, windows, budgets, caps, span=span, documents=documents, report=report)
+        rows = sweep(context, lm, windows, budgets, caps, documents=documents, report=report)
         rows = [{"beta": beta} | row for row in rows]
         sweeps += rows
         cap = chosen_cap(rows)

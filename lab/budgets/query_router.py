@@ -91,7 +91,7 @@ class QueryStudy(Seeds, Windows):
         stride = 2 if len(sides["held-out"][0]) > 2 else 1
         measured, units = (point[::stride] for point in sides["held-out"])
         passes = 1 + len(caps) * (1 + self.seeds * len(ARMS) * 2)
-        progress = Progress(run.context, (0.5, 0.99), passes * len(measured))
+        progress = Progress(run.context.within(0.5, 0.49), passes * len(measured))
         curves = []
         for ask, networks in trained.items():
             for seed, network in zip(self.every_seed, networks, strict=True):
@@ -117,7 +117,7 @@ class QueryStudy(Seeds, Windows):
         noted = sample_queries(lm, ids, MASS, self.seed)
         layers = noted.cell // lm.num_heads
         values = {"mean log k*": [float(noted.log_k[layers == layer].mean()) for layer in range(lm.num_layers)]}
-        budgets, progress = np.array(numbers["budgets"]), Progress(run.context, (0.99, 1.0), 4)
+        budgets, progress = np.array(numbers["budgets"]), Progress(run.context.within(0.99, 0.01), 4)
         for cap in (min(numbers["caps"]), max(numbers["caps"])):
             losses = window_losses(lm, ids, static(budgets, cap), progress, f"samples, cap {cap}")
             values[f"losses, cap {cap}"] = losses.mean(1).tolist()
@@ -125,7 +125,7 @@ class QueryStudy(Seeds, Windows):
 
     def part(self, run: Setting, numbers: dict) -> dict:
         ids = self.cut(run, run.texts[1], "held-out", self.windows)[0][::2]
-        cap, progress, rows = min(numbers["caps"]), Progress(run.context, (0.0, 1.0), 2 * len(ids)), []
+        cap, progress, rows = min(numbers["caps"]), Progress(run.context, 2 * len(ids)), []
         arms = {"dense": (None, METHODS["dense"]()), "static": (cap, static(np.array(numbers["budgets"]), cap))}
         for arm, (under, method) in arms.items():
             loss = window_losses(run.lm, ids, method, progress, arm).mean()

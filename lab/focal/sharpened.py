@@ -38,7 +38,7 @@ class Temperatures(Windows):
         by_layer = _judged(parts)
         windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
         passes = windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER)
-        report = Progress(run.context, (0.0, 1.0), passes)
+        report = Progress(run.context, passes)
         rows, bins = [], []
         for name, (ids, documents) in parts.items():
             curve = Curve(lm, ids, report, documents)

@@ -98,7 +98,7 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     if caps:
         held_windows, documents = held_out[0]
         sides_of: dict[str, Any] = {"documents": units_of(documents), "report": two_sides(documents)}
-        rows = sweep(context, lm, held_windows, budgets, caps, span=(ranking, 1.0), **allowed, **sides_of)
+        rows = sweep(context.within(ranking, 1 - ranking), lm, held_windows, budgets, caps, **allowed, **sides_of)
     passing = chosen_cap(rows)
     cap = passing or (rows[-1]["cap"] if rows else int(budgets.max()))
     how: dict[str, Any] = {"window": window, "mass": request.mass, "min_pos": request.min_pos, "floor": request.floor}

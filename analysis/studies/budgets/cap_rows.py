@@ -65,16 +65,12 @@ class Counting(CSA):
 
 
 def measure_losses(
-    context: Context,
-    model: Model,
-    windows: np.ndarray,
-    variants: dict[str, np.ndarray],
-    span: tuple[float, float] = (0.0, 1.0),
+    context: Context, model: Model, windows: np.ndarray, variants: dict[str, np.ndarray]
 ) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, Counting]]]:
     """Nats of dense attention on windows of token ids [n, T], [n, T - 1], and name -> (the same under budgets [L, H],
-    what counted the keys read). Budgets that are equal are computed once; `span` of the progress."""
+    what counted the keys read). Budgets that are equal are computed once."""
     distinct = {budgets.tobytes() for budgets in variants.values()}
-    progress = Progress(context, span, (1 + len(distinct)) * len(windows))
+    progress = Progress(context, (1 + len(distinct)) * len(windows))
     dense = window_losses(model, windows, METHODS["dense"](), progress, "dense")
     measured: dict[bytes, tuple[np.ndarray, Counting]] = {}
     for name, budgets in variants.items():
@@ -193,11 +189,10 @@ def sweep(
     tolerance: float = TOLERANCE,
     tolerance_bin: float = TOLERANCE_BIN,
     judged: str = CapSweep.judged,
-    span: tuple[float, float] = (0.0, 1.0),
     documents: np.ndarray | None = None,
     report: np.ndarray | None = None,
 ) -> list[dict]:
-    """One row per cap, in rising order, for budgets [L, H] on windows of token ids [n, T]; `span` of the progress.
+    """One row per cap, in rising order, for budgets [L, H] on windows of token ids [n, T].
 
     `documents` [n], which text each window is of: they are the units; without them blocks inside the text are. `report`
     bool [n], the windows on which a choice is reported and not made (default: none). A row is what `compare_losses`
@@ -207,7 +202,7 @@ def sweep(
     caps = check_caps(caps)
     capped = {f"cap {cap:,}": np.minimum(budgets, cap) for cap in caps}
     report = np.zeros(len(windows), dtype=bool) if report is None else report
-    dense, measured = measure_losses(context, model, windows, capped, span)
+    dense, measured = measure_losses(context, model, windows, capped)
     rows = []
     for cap, (losses, method) in zip(caps, measured.values(), strict=True):
         row = {"cap": cap, **compare_losses(losses, dense, documents)}

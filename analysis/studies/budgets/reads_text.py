@@ -71,7 +71,7 @@ def reads_text(request: ReadsText, *, context: Context) -> ReadByShares:
         f"{share:.1%} of the reads": np.minimum(allocate_budget(policy.ranks, total), length)
         for share, total in zip(shares, totals, strict=True)
     }
-    dense, measured = measure_losses(context, lm, windows, variants, (0.0, PASSES_SHARE))
+    dense, measured = measure_losses(context.within(0.0, PASSES_SHARE), lm, windows, variants)
     rows, lost, rises = [], [], []
     for index, (name, budgets) in enumerate(variants.items()):
         context.progress(PASSES_SHARE + (1 - PASSES_SHARE) * index / len(variants), f"the worst token at {name}")

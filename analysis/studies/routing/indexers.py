@@ -84,7 +84,6 @@ def targets_of(
     names: Iterable[str],
     sizes: Sizes,
     seed: int = 0,
-    span: tuple[float, float] = (0.0, 1.0),
 ) -> Fittings:
     """What indexers of all layers learn from prompts that calibrate, by (place of the layer, name): one pass over each.
     Errors: BadSetting for an unknown name."""
@@ -96,22 +95,20 @@ def targets_of(
             "Some layers of this model rotate nothing, and what seer reads before a rotation is not told apart there: "
             "leave seer out."
         )
-    begin, share = span[0], span[1] - span[0]
 
     def texts() -> Iterator[np.ndarray]:
         for number, prompt in enumerate(prompts):
-            context.progress(begin + share * number / len(prompts), f"targets of prompt {number + 1}")
+            context.progress(number / len(prompts), f"targets of prompt {number + 1}")
             yield prompt.ids
 
     return targets(lm, texts(), {name: kind_of(name) for name in names}, sizes, seed)
 
 
-def trained(context: Context, fittings: Fittings, span: tuple[float, float] = (0.0, 1.0)) -> Indexed:
+def trained(context: Context, fittings: Fittings) -> Indexed:
     """Every indexer fitted to its targets."""
     fitted, seconds = {}, dict.fromkeys((name for _, name in fittings), 0.0)
-    begin, share = span[0], span[1] - span[0]
     for number, ((layer, name), fitting) in enumerate(sorted(fittings.items())):
-        context.progress(begin + number / len(fittings) * share, f"indexer {name}, layer {layer}")
+        context.progress(number / len(fittings), f"indexer {name}, layer {layer}")
         start = now()
         fitted[layer, name] = fitting.fit(progress=_shown(context, name, layer))
         seconds[name] += now() - start
@@ -125,12 +122,10 @@ def fit_indexers(
     names: Iterable[str],
     sizes: Sizes,
     seed: int = 0,
-    span: tuple[float, float] = (0.0, 1.0),
 ) -> Indexed:
     """Indexers of all layers from prompts that calibrate. Errors: as `targets_of`."""
-    middle = span[0] + 0.3 * (span[1] - span[0])
-    fittings = targets_of(context, lm, prompts, names, sizes, seed, (span[0], middle))
-    return trained(context, fittings, (middle, span[1]))
+    fittings = targets_of(context.within(0.0, 0.3), lm, prompts, names, sizes, seed)
+    return trained(context.within(0.3, 0.7), fittings)
 
 
 def _shown(context: Context, name: str, layer: int) -> Callable[[Look], None]:
@@ -151,7 +146,6 @@ def score_indexers(
     indexed: Indexed,
     cell: Cell,
     curves: Curves,
-    span: tuple[float, float] = (0.0, 1.0),
     others: Mapping[str, Scorer] | None = None,
 ) -> None:
     """Adds indexers, `others`, the best selections and the newest keys to the curves of a cell, all heads: at every
@@ -204,9 +198,8 @@ def score_indexers(
             add(name, far.unflatten(0, (selections, -1)).sum(1))
         add(RECENT, torch.arange(attention.shape[-1], device=far.device).expand(1, len(rows), -1).float())
 
-    begin, share = span[0], span[1] - span[0]
     for number, prompt in enumerate(prompts):
-        context.progress(begin + share * number / len(prompts), f"indexers on test prompt {number + 1}")
+        context.progress(number / len(prompts), f"indexers on test prompt {number + 1}")
         document = prompt.document
         read_layers(lm, prompt.ids, {"", *(INDEXERS[kind_of(name)].reads for name in names)}, take, watch)
     with np.errstate(invalid="ignore"):

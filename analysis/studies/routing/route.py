@@ -108,9 +108,9 @@ def route(request: Route, *, context: Context) -> Routed:
         wanted = Sizes(
             index_bytes=request.index_bytes, min_distance=request.min_distance, sinks=request.sinks, **TRAINING
         )
-        scoring = 0.1 * share + 0.9
-        indexed = fit_indexers(context, lm, calibration, request.kinds, wanted, request.seed, (share, scoring))
-        score_indexers(context, lm, test, indexed, cell, curves, (scoring, 1.0))
+        after = context.within(share, 1 - share)
+        indexed = fit_indexers(after.within(0.0, 0.9), lm, calibration, request.kinds, wanted, request.seed)
+        score_indexers(after.within(0.9, 0.1), lm, test, indexed, cell, curves)
     documents = len(curves.queries[cell])
     source: dict[str, Any] = {"texts": ["TEXT"] * len(request.texts or [])}
     if request.corpus:

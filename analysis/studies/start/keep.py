@@ -66,7 +66,7 @@ def keep(request: Keep, *, context: Context) -> KeptBest:
     longest = max(len(ids) for ids in reading.windows)
     keys = {share: budget_for_reads(np.ones((1, 1)), share, longest) for share in shares if share < 1}
     kept = _kept(context.within(0.0, LOOKING), lm, reading, list(keys.values()), min_distance)
-    progress = Progress(context, (LOOKING, 1.0), len(shares) * len(reading.windows))
+    progress = Progress(context.within(LOOKING, 1 - LOOKING), len(shares) * len(reading.windows))
     shape = (lm.num_layers, lm.num_heads)
     dense = _losses(context, lm, reading, METHODS["dense"](), "dense", progress)
     rows = [KeptRow(1.0, longest, float(dense.mean()), 0.0, None, None)]

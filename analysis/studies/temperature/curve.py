@@ -84,7 +84,7 @@ def temperature_curve(request: TemperatureCurve, *, context: Context) -> CurveOf
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
     ids = np.stack(reading.windows)
     passes = len(ids) * (1 + len(temperatures) + len(alone) * lm.num_layers + (chosen is not None))
-    curve = Curve(lm, ids, Progress(context, (0.0, 1.0), passes))
+    curve = Curve(lm, ids, Progress(context, passes))
     rows, bins = curve_of(curve, temperatures)
     layered = curve.row(by_layer=tuple(chosen))[0] | {"t": chosen} if chosen else None
     one_by_one = [curve.one_layer(layer, value) for value in alone for layer in lm.layer_numbers]

@@ -158,13 +158,12 @@ def score(
 class Progress:
     """Reports passes over windows, before each, while no method is on the model."""
 
-    def __init__(self, context: Context, span: tuple[float, float], passes: int) -> None:
-        self.context, self.span, self.passes, self.done = context, span, passes, 0
+    def __init__(self, context: Context, passes: int) -> None:
+        self.context, self.passes, self.done = context, passes, 0
 
     def __call__(self, stage: str) -> None:
         """Report `stage`, a pass that begins now."""
-        low, high = self.span
-        self.context.progress(min(high, low + (high - low) * self.done / self.passes), stage)
+        self.context.progress(min(1.0, self.done / self.passes), stage)
         self.done += 1
 
 
