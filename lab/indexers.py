@@ -188,11 +188,7 @@ class Indexers(Seeds, Windows):
         shown += [column("bytes", "bytes a token"), column("multiplied", "multiply-adds a pair")]
         known = set().union(*numbers["rows"])
         shown += [column(key, f"over {words}", "share") for key, words in (OVER | NULL).items() if key in known]
-        lines = {
-            "under DSA's selection": MAIN,
-            "best of its layer": "oracle_layer",
-            "best of its own": "oracle_head",
-        }
+        lines = {"under DSA's selection": MAIN, "best of its layer": "oracle_layer", "best of its own": "oracle_head"}
         x = "title", "way to choose", "share", {"found": "recall"}
         recall = chart("Far attention found, one key in 32", numbers["rows"], *x)
         heads = chart("Heads, the hungriest first", numbers["heads"], "name", "head", "far attention found", lines)

@@ -129,11 +129,7 @@ def _losses(model: PreTrainedModel, drawn: Ledgers) -> tuple[torch.Tensor, torch
 
 
 def _step(
-    model: PreTrainedModel,
-    parameters: dict[str, torch.nn.Parameter],
-    opts: tuple,
-    recipe: Recipe,
-    step: int,
+    model: PreTrainedModel, parameters: dict[str, torch.nn.Parameter], opts: tuple, recipe: Recipe, step: int
 ) -> dict[str, float | None]:
     """One update on ledgers of one number of names, the logarithm of which is even."""
     for opt, peak in zip(opts, (recipe.matrix_rate, recipe.other_rate), strict=True):

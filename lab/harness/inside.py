@@ -36,10 +36,7 @@ BESIDE: dict[str, dict[str, Any]] = {"quest": {"dense_layers": 0}, "bucket_routi
 NEWEST, EVICTING, BEFORE = "streaming_llm", "snapkv", "snapkv_before"
 READ = 0.25
 # What a head may lack.
-LACKS = {
-    "starved": "how far its recall stays behind its own best",
-    "missed": "how much of all its attention is missed",
-}
+LACKS = {"starved": "how far its recall stays behind its own best", "missed": "how much of all its attention is missed"}
 
 
 def settled(lm: Model, method: Method, window: np.ndarray, share: float = READ) -> Method:

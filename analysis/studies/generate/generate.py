@@ -48,8 +48,7 @@ class WrittenOn(Setting):
     masked: bool = doc("the times say nothing about reading less")
     most_bytes: int | None = doc("bytes held at once at the most, over all of the answer", default=None)
     per_check: float | None = doc(
-        f"tokens of dense attention's answer in each of its passes, were {AHEAD} drafted by this method",
-        default=None,
+        f"tokens of dense attention's answer in each of its passes, were {AHEAD} drafted by this method", default=None
     )
     read_bytes: int | None = doc(
         "bytes of keys and values that its tokens after the first read from the KV cache, summed", default=None

@@ -234,12 +234,7 @@ def group_controls(request: GroupControls, *, context: Context) -> ControlledGro
         together = ", ".join(f"{share:.0%} with {arm}" for arm, share in table.groupby("arm")["overlap"].mean().items())
         sentence += f" Determiners and prepositions lie in the same groups to {together} (0%: never, 100%: alike)."
     return ControlledGroups(
-        K=K,
-        rows=rows,
-        labels_by=text.labels_by,
-        sentence=sentence,
-        notes=text.notes,
-        protocol=text.protocol,
+        K=K, rows=rows, labels_by=text.labels_by, sentence=sentence, notes=text.notes, protocol=text.protocol
     )
 
 

@@ -192,9 +192,7 @@ def trials(context: Context, lm: Model, texts: Made, kind: str, rows: list[dict]
     }
     together = [
         Together(
-            name=name,
-            heads=len(rivals),
-            **_judged(rises[tuple(groups[name])], float(rises[tuple(rivals)].mean())),
+            name=name, heads=len(rivals), **_judged(rises[tuple(groups[name])], float(rises[tuple(rivals)].mean()))
         )
         for name, rivals in beside.items()
     ]

@@ -78,12 +78,7 @@ Scorer = Callable[[int, Tensor, Tensor], Tensor]
 
 
 def targets_of(
-    context: Context,
-    lm: Model,
-    prompts: list[Prompt],
-    names: Iterable[str],
-    sizes: Sizes,
-    seed: int = 0,
+    context: Context, lm: Model, prompts: list[Prompt], names: Iterable[str], sizes: Sizes, seed: int = 0
 ) -> Fittings:
     """What indexers of all layers learn from prompts that calibrate, by (place of the layer, name): one pass over each.
     Errors: BadSetting for an unknown name."""
@@ -116,12 +111,7 @@ def trained(context: Context, fittings: Fittings) -> Indexed:
 
 
 def fit_indexers(
-    context: Context,
-    lm: Model,
-    prompts: list[Prompt],
-    names: Iterable[str],
-    sizes: Sizes,
-    seed: int = 0,
+    context: Context, lm: Model, prompts: list[Prompt], names: Iterable[str], sizes: Sizes, seed: int = 0
 ) -> Indexed:
     """Indexers of all layers from prompts that calibrate. Errors: as `targets_of`."""
     fittings = targets_of(context.within(0.0, 0.3), lm, prompts, names, sizes, seed)

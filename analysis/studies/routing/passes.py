@@ -40,11 +40,7 @@ class Tap(Method):
 
 @torch.no_grad()
 def read_prompt(
-    model: Model,
-    ids: np.ndarray,
-    rotated: list[bool],
-    take: Take,
-    watch: Callable[[Block, Tensor], None] | None = None,
+    model: Model, ids: np.ndarray, rotated: list[bool], take: Take, watch: Callable[[Block, Tensor], None] | None = None
 ) -> None:
     """One pass over a prompt [T]: `take(layer, queries [H, T, D], keys [G, T, D])` before each layer's attention, then
     `watch(block, probabilities)` for its blocks of queries."""

@@ -22,14 +22,7 @@ from ..context import STREAMED, Context, protocol
 from ..text.held_out import check_range, make_folder, storing
 from .cells import FAR, RAW, SINKS, Cell
 from .fit import ABLATIONS, OWN, Fitted, calibrate, queries_of
-from .indexers import (
-    TRAINING,
-    IndexerRow,
-    fit_indexers,
-    indexer_rows,
-    keep_indexers,
-    score_indexers,
-)
+from .indexers import TRAINING, IndexerRow, fit_indexers, indexer_rows, keep_indexers, score_indexers
 from .passes import rotated_layers
 from .results import Beside, Routed, RoutedCell, Tables, tables_of
 from .rows import CellRows, paper_rows, sentence
