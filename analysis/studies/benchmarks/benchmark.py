@@ -80,14 +80,9 @@ class Benchmarked(Answer):
 
 
 def benchmark(request: Benchmark, *, context: Context) -> Benchmarked:
-    """Scores of `tasks` (those of USUAL) under `methods` as in `evaluate`, dense always first, on the same items.
-
-    `data`: the folder with one folder of files per task (default, and always in a browser: models_cache/benchmarks).
-    `shots`: examples in a prompt (default: the task's own, 8 of GSM8K, else none); `items`: only the first so many.
-    `question`: `sparse` or `dense`, the set-ups A and B of `analysis.benchmarks.SET_UPS`. A prompt that does not fit
-    the model with its answer is left out and counted; a task of which none fits is refused.
-    Errors: BadSetting, TooLarge, NotFitted, before a pass.
-    """
+    """Scores of tasks under methods as in `evaluate`, dense always first, on the same items. A prompt that does not fit
+    the model with its answer is left out and counted; a task of which none fits is refused. `question`: the set-ups of
+    `analysis.benchmarks.SET_UPS`. Errors: BadSetting, TooLarge, NotFitted, before a pass."""
     if context.browser and request.data:
         raise BadSetting("In a browser no folder can be named: the files lie in models_cache/benchmarks.")
     dense_question = request.question == "dense"

@@ -59,15 +59,10 @@ class Calibration(Worded):
 def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     """Calibrate CSA on texts, share out budgets, sweep the cap on other texts, and store the policy under a name.
 
-    `texts` are hashes: the first half of several documents calibrates and the rest measures, of a single one its
-    halves; `against` measures instead if given. The cap is chosen on the first half of what measures and reported on
-    the second. `corpus`: instead of texts a folder of them, whose held-out ones measure. Each side reads up to
-    `tokens` tokens in windows of `window` (default: as long as the model and the texts allow). Ranks are the mean over
-    positions from `min_pos` on of the fewest keys that hold `mass`. Keys in all: `beta` times the sum of ranks, or
-    `total`, or as many as read the share `reads` of the causal pairs. `shared`: each head gets its part of them by its
-    rank, or by `ablation` (`sensitivity`), which then stands in place of the ranks, scaled to the same sum. An empty
-    list of caps sweeps none. `output`: a file for the policy, beside the stored one.
-    Errors: BadText for a text without a window, BadSetting.
+    The first half of several documents calibrates and the rest measures, of a single one its halves, of a folder its
+    held-out texts. The cap is chosen on the first half of what measures and reported on the second. Ranks are the mean
+    over positions of the fewest keys that hold `mass`; shared by `ablation`, `sensitivity` stands in their place,
+    scaled to the same sum. An empty list of caps sweeps none. Errors: BadText for a text without a window, BadSetting.
     """
     caps = list(CAPS if request.caps is None else request.caps)
     if caps:

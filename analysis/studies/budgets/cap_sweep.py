@@ -35,12 +35,9 @@ class SweptCaps(Worded):
 
 
 def cap_sweep(request: CapSweep, *, context: Context) -> SweptCaps:
-    """Sweep the cap of a policy, stored or made by hand (see `recipes.resolve`), on other texts than its own.
-
-    Of a text whose first half calibrated the policy the second half is read. The cap is chosen on the first half of
-    what is read and reported on the second, by the limits of `runs.caps`. Errors: BadSetting for a
-    text that calibrated the policy, BadText.
-    """
+    """Sweep the cap of a policy, stored or made by hand (see `recipes.resolve`), on other texts than its own: of a text
+    whose first half calibrated it on the second. The cap is chosen on the first half of what is read and reported on
+    the rest, by the limits of `runs.caps`. Errors: BadText, BadSetting for a text that calibrated the policy."""
     caps = check_caps(list(CAPS if request.caps is None else request.caps))
     allowed: dict[str, Any] = {"tolerance": request.tolerance, "tolerance_bin": request.tolerance_bin}
     allowed |= {"judged": request.judged}

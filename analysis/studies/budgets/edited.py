@@ -63,11 +63,8 @@ class Agreement(Answer):
 
 
 def budgets(request: Budgets, *, context: Context) -> BudgetMap:
-    """The budgets that a policy and hand-made changes give, and what they read of `window` tokens; no pass is made.
-
-    `policy`: see `recipes.resolve` (a name; a total by one of `total beta keys_per_head reads`; `edits`).
-    Errors: BadSetting.
-    """
+    """The budgets that a policy and hand-made changes give (see `recipes.resolve`), and what they read of `window`
+    tokens; no pass is made. Errors: BadSetting."""
     lm = context.model(request.model)
     check_range("A window of text", request.window, 1, lm.max_positions)
     policy, length = resolve(context, lm, request.policy, request.window), request.window or lm.max_positions
@@ -113,10 +110,8 @@ def budgets(request: Budgets, *, context: Context) -> BudgetMap:
 
 
 def calibrations(request: Calibrations, *, context: Context) -> Agreement:
-    """How the ranks of two stored policies of a model agree, such as of two corpora, and what moves between heads.
-
-    `total`: keys that both share out, by default those of the first. Errors: BadSetting.
-    """
+    """How the ranks of two stored policies of a model agree, such as of two corpora, and what moves between heads that
+    share out as many keys (default: those of the first). Errors: BadSetting."""
     lm = context.model(request.model)
     first, second = (policy_for(context, lm, name or DEFAULT) for name in (request.policy, request.other))
     if first.name == second.name:

@@ -50,11 +50,9 @@ class TokenLoss(Answer, LostToken):
 
 
 def lost_keys(request: LostKeys, *, context: Context) -> TokenLoss:
-    """The keys that dense attention reads at one prediction and min(budget, cap) of each head drops, by the attention.
-
-    `position` of the predicted token in the text, as in the tables of `evaluate`; without it the token whose loss the
-    policy raises most. The query before it is compared; its `top` dropped keys are listed. Errors: BadSetting, BadText.
-    """
+    """The keys that dense attention reads at one prediction and min(budget, cap) of each head drops, by the attention
+    of the query before the predicted token, whose `position` is that of the tables of `evaluate`. Errors: BadSetting,
+    BadText."""
     lm = context.model(request.model)
     policy = resolve(context, lm, request.policy, request.window)
     method = policy.method(**({} if request.cap is None else {"cap": request.cap}))

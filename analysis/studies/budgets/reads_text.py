@@ -44,11 +44,9 @@ class ReadByShares(Answer):
 
 
 def reads_text(request: ReadsText, *, context: Context) -> ReadByShares:
-    """Share out ever fewer keys by the ranks of a stored policy, without a cap, and read one text token by token.
-
-    `shares` of the causal pairs; a share is the least that is read. Of a text whose first half calibrated the policy
-    the windows of the second half are scored. Errors: BadSetting for a text that calibrated the policy, BadText.
-    """
+    """Share out ever fewer keys by the ranks of a stored policy, without a cap, and read one text token by token; a
+    share is the least that is read. Of a text whose first half calibrated the policy the windows of the second half are
+    scored. Errors: BadSetting for a text that calibrated the policy, BadText."""
     shares = _checked(list(SHARES if request.shares is None else request.shares))
     lm = context.model(request.model)
     policy = resolve(context, lm, request.policy)

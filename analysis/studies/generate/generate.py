@@ -87,13 +87,10 @@ class Generated(Worded):
 
 
 def generate(request: Generate, *, context: Context) -> Generated:
-    """The most likely `new_tokens` after a text and a `question`, dense and under each of at most two `methods`.
-
-    The prompt is the first `length` tokens of the text (as many as fit unless given), then the question, inside the
-    tokenizer's chat template where `chat` and it has one. Methods that drop keys, or read blocks of a prompt, decide
-    once: with the question in sight where it is `known`, else when the text has been read. SnapKV at a quarter of the
-    keys unless methods are named. Tokens are shown as they are made. Errors: BadSetting, BadText, TooLarge.
-    """
+    """The most likely tokens after a text and a question, dense and under each of at most two methods (SnapKV at a
+    quarter of the keys unless named). Methods that drop keys, or read blocks of a prompt, decide once: with the
+    question in sight where it is `known`, else when the text has been read. Tokens are shown as they are made. Errors:
+    BadSetting, BadText, TooLarge."""
     new_tokens = request.new_tokens
     sparse = [spec for spec in ([USUAL] if request.methods is None else request.methods) if spec.get("name") != "dense"]
     if len(sparse) > MAX_METHODS:

@@ -206,10 +206,8 @@ def umap(request: Umap, *, context: Context) -> VectorMap:
 
 
 def group_controls(request: GroupControls, *, context: Context) -> ControlledGroups:
-    """The groups of every layer by this router, by random centroids, and by k-means.
-
-    k-means (spherical) sorts the routing vectors of this very text, those that the router scores, into as many groups.
-    """
+    """The groups of every layer by this router, by random centroids, and by spherical k-means of the routing vectors of
+    this very text, into as many groups."""
     lm = context.model(request.model)
     text = RoutedText(context, lm, request)
     K, tokens = text.router.K, len(text.words)

@@ -59,12 +59,8 @@ class Ablation(Worded):
 
 def ablate(request: Ablate, *, context: Context) -> Ablation:
     """What window `part` of a text loses without a head, or all its windows (null): the rise of the mean loss, in nats
-    per token.
-
-    The first-order estimate ranks all heads (one backward pass); exact passes follow for the `exact` highest of them
-    (`heads` = "top"), for "all", or for those that are listed, such as 3.6,2.1. `by`: the head's output becomes zero,
-    its own mean, or that of another position (resample) of the window. Errors: BadSetting.
-    """
+    per token. The first-order estimate ranks all heads (one backward pass); exact passes follow for the `exact` highest
+    of them, for all, or for those that are listed. Errors: BadSetting."""
     lm, by, seed = context.model(request.model), request.by, request.seed
     listed = [] if request.heads in ("all", "top") else heads_named(lm, request.heads)
     # the usual number is for models that have so many

@@ -37,12 +37,9 @@ class AlikeHeads(Worded):
 
 @torch.no_grad()
 def alike(request: Alike, *, context: Context) -> AlikeHeads:
-    """The `top` heads whose attention is most like that of one head, in window `part` of a text or in all (null).
-
-    Likeness: `statistics.alike.likeness`, mean over up to 16 stretches of 8 neighbouring queries spread over a window;
-    the interval is over the stretches. `without_first` leaves the window's first token out and renormalises. Errors:
-    BadSetting.
-    """
+    """The heads whose attention is most like that of one head, in window `part` of a text or in all (null): the mean of
+    `statistics.alike.likeness` over up to 16 stretches of 8 neighbouring queries spread over a window, with its
+    interval over them. Errors: BadSetting."""
     lm, layer, head = context.model(request.model), request.layer, request.head
     check_head(lm, layer, head)
     reading = read(context, lm, request.text, request.long_text)

@@ -51,13 +51,9 @@ class OneHead(Worded):
 
 
 def head(request: Head, *, context: Context) -> OneHead:
-    """What one head reads in window `part` of a text, from its queries and keys, block by block.
-
-    `query`: the token whose `top` keys are listed, unless given the whole word with the strongest read from `window` or
-    more tokens back. `rows` and `columns` ([first, past the last], at most 256 tokens of the window): a part of the
-    attention that is given exactly. `without_first` leaves the window's first token out and renormalises. Errors:
-    BadSetting.
-    """
+    """What one head reads in window `part` of a text, from its queries and keys, block by block. The token whose keys
+    are listed is by default the whole word with the strongest read from `window` or more tokens back; `rows` and
+    `columns` ([first, past the last], at most 256 tokens) are given exactly. Errors: BadSetting."""
     window, layer, head = head_window(request, context), request.layer, request.head
     length, offset, words, states = len(window.ids), window.offset, window.words, window.states
     tile = _tile(request.rows, request.columns, length)
@@ -191,11 +187,8 @@ class HeadStatistics(Worded):
 
 
 def statistics(request: Statistics, *, context: Context) -> HeadStatistics:
-    """Entropy, rank, sink, window and distance of every head's attention, exact means over all queries of a text.
-
-    `mass` of the rank, `window` tokens of the window mass. `without_first` leaves each window's first token out of all
-    but `first_token_mass` and renormalises. Errors: BadSetting, TooLarge.
-    """
+    """Entropy, rank, sink, window and distance of every head's attention, exact means over all queries of a text;
+    `without_first` leaves the first token out of all but `first_token_mass`. Errors: BadSetting, TooLarge."""
     lm = context.model(request.model)
     reading = read(context, lm, request.text, request.long_text)
     options = (request.mass, request.window, request.without_first)

@@ -71,12 +71,8 @@ class HeadsOverTexts(Worded):
 
 
 def head_texts(request: HeadTexts, *, context: Context) -> HeadsOverTexts:
-    """For every head, where in a corpus each of its nine statistics is large, small and between; one run for all heads.
-
-    `corpus`: a folder of texts (the bundled samples unless given), of which evenly about `tokens` tokens are read, a
-    text at a time; `queries` of them are drawn at random. In the app what was read is kept. Errors: BadSetting,
-    BadText, TooLarge.
-    """
+    """For every head, where in a corpus each of its nine statistics is large, small and between; one run for all heads,
+    of evenly about `tokens` tokens. In the app what was read is kept. Errors: BadSetting, BadText, TooLarge."""
     lm = context.model(request.model)
     context.progress(0.0, "reading the corpus")
     texts = list(natural_samples().values())

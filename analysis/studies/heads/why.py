@@ -52,12 +52,10 @@ class WhyThisKey(Worded):
 
 
 def why(request: Why, *, context: Context) -> WhyThisKey:
-    """Why a head gives a key its score, in window `part` of a text, and which writers explain what it reads there.
-
-    One pair: `probes.why`. Many: the pairs that the head reads most, each key held against other tokens that its query
-    could read (`probes.explained`); the writers with the largest part in that are removed from their stream, `by` zero
-    or their mean, and the change of the score is held against the predicted one. Errors: BadSetting, BadModel.
-    """
+    """Why a head gives a key its score, in window `part` of a text (`probes.why`), and which writers explain what it
+    reads there: of the pairs that it reads most, each key held against other tokens that its query could read
+    (`probes.explained`). The writers with the largest part are removed from their stream, and the change of the score
+    is held against the predicted one. Errors: BadSetting, BadModel."""
     window, layer, head = head_window(request, context), request.layer, request.head
     lm, ids, words = window.lm, window.ids, window.words
     query, key = _pair(request, window.states, words, window.offset)

@@ -75,18 +75,14 @@ class Probed(Answer):
 
 
 def probe(request: Probe, *, context: Context) -> Probed:
-    """Forced choice between `choices` answers, `items` questions in each cell of depth x length or examples x length.
+    """Forced choice between answers, in each cell of depth x length or examples x length, under methods as in
+    `evaluate`, dense always first.
 
-    `probes`: names of TASKS (all), or of SETS, whose files lie in the folder `data`; `methods` as in `evaluate`,
-    dense is always first; `text` is what things are hidden in (the first sample). A method that decides at the end
-    of a prompt, over its KV cache or its blocks, is asked three times: it decides before it has seen the question,
-    with it in sight, and with another question and its answer in sight, after which the real one is asked. Answers
-    are compared by the log-probability that the prompt adds to what each scores after the same question alone; with
-    `write` the model also writes its answer, the likeliest token each time, which is right where the true answer
-    stands in it (`probes.written`). `too_long`: `refuse` lengths beyond the model's positions, or `cut` the
-    beginning of the prompt and count it. `rope`, `factor`, `base`: positions beyond the context
-    (analysis/probes/rotary.py).
-    Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
+    A method that decides at the end of a prompt, over its KV cache or its blocks, is asked three times: it decides
+    before it has seen the question, with it in sight, and with another question and its answer in sight, after which
+    the real one is asked. Answers are compared by the log-probability that the prompt adds to what each scores after
+    the same question alone; a written answer, the likeliest token each time, is right where the true one stands in it
+    (`probes.written`). Errors: BadSetting, BadText, BadModel, TooLarge, NotFitted, all before a pass.
     """
     if context.browser and request.data:
         raise BadSetting("In a browser no folder can be named: the files lie in models_cache/benchmarks.")

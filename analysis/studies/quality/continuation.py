@@ -57,15 +57,12 @@ class ContinuedTexts(Answer):
 
 
 def continuation(request: Continuation, *, context: Context) -> ContinuedTexts:
-    """Read `prefix` tokens of each text (hashes) under each method, then score the `continuation` tokens after.
+    """Read a prefix of each text under each method, then score the tokens after.
 
-    Methods that save memory compress the KV cache once, after the prefix; those that save prefill time read its blocks;
-    all methods that save memory unless given, but for those that cannot read these prompts. Of each text up to `cuts`
-    stretches are taken, evenly spaced; the longest prefix that the model's context allows unless given. `ratios`:
-    shares of the keys to remove, one row each, of methods that have a ratio. `share`: every method set so that it keeps
-    this share of the KV cache, or reads this share of the prompt's blocks, in the first stretch. With a `question`, a
-    text that stands between prefix and continuation, there are two settings: *unknown*, the compression sees the prefix
-    only, and *known*, it sees the question too. Errors: BadSetting, BadText.
+    Methods that save memory compress the KV cache once, after the prefix; those that save prefill time read its blocks.
+    Stretches of a text are evenly spaced. `share` is met in the first one. With a `question`, between prefix and
+    continuation, there are two settings: *unknown*, the compression sees the prefix only, and *known*, it sees the
+    question too. Errors: BadSetting, BadText.
     """
     lm = context.model(request.model)
     chosen = _chosen(context, lm, request)

@@ -52,12 +52,9 @@ class EqualBudgets(Answer):
 
 
 def equal_budget(request: EqualBudget, *, context: Context) -> EqualBudgets:
-    """The settings at which methods read `share` of the causal pairs, or `attended` keys of a query on average.
-
-    Methods as `evaluate` takes them, each with a field that sets its budget (FIELDS; all of these unless given), whose
-    other settings stay as given. Reads are counted on the first `windows` windows of the text, over all layers and
-    heads. Errors: BadSetting, BadText, NotFitted.
-    """
+    """The settings at which methods read `share` of the causal pairs, or `attended` keys of a query on average, over
+    all layers and heads: methods as `evaluate` takes them, each with a field that sets its budget (FIELDS), whose other
+    settings stay as given. Errors: BadSetting, BadText, NotFitted."""
     lm = context.model(request.model)
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
     ids = reading.windows[: request.windows]

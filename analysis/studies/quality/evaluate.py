@@ -76,10 +76,9 @@ class Evaluation(Worded):
 def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
     """Quality of methods, a list of {"name", "settings", "router", "policy"} (all with their defaults unless given).
 
-    Windows of `window` tokens do not overlap and each starts without context; without it the fewest of equal length
-    are taken; `first` takes one, a shorter one of a shorter text. `share`: every method is set so that it reads this
-    share of the causal pairs of the first window. `instead`: of a model with an indexer of its own, they choose in its
-    place; dense is the model as it is. Errors: BadSetting, BadText, NotFitted, all before a pass.
+    Windows do not overlap and each starts without context; unless their tokens are named the fewest of equal length are
+    taken, and `first` takes one, a shorter one of a shorter text. `share` is met in the first window. Dense is the
+    model as it is, with an indexer of its own. Errors: BadSetting, BadText, NotFitted, all before a pass.
     """
     lm = context.model(request.model)
     if request.instead and not selects_tokens(lm):

@@ -63,20 +63,19 @@ class Searched(Worded):
 
 
 def search(request: Search, *, context: Context) -> Searched:
-    """The smallest budget that raises perplexity by less than `lose`, over methods that save `saves`, at seven settings
-    each, by successive halving.
+    """The smallest budget that raises perplexity by less than `lose`, over methods at seven settings each, by
+    successive halving.
 
-    Of the stretches of the texts (hashes), a prompt of `prefix` tokens and the `continuation` after it, half choose and
-    half report: whole texts where there are several, else the halves of one. All settings read two stretches; the
-    better half goes on to twice as many, until three are left or all of the choosing half is read. Better is a smaller
-    budget among those that lose less than `lose`, and a smaller loss among the others. The winner alone, or the nearest
-    where nothing passes, is judged on the reporting half: it holds where the one-sided 95% limit of its loss stays
-    below `lose`.
+    Half of the stretches choose and half report: whole texts where there are several, else the halves of one. All
+    settings read two stretches; the better half goes on to twice as many, until three are left or all of the choosing
+    half is read. Better is a smaller budget among those that lose less than `lose`, and a smaller loss among the
+    others. The winner alone, or the nearest where nothing passes, is judged on the reporting half: it holds where the
+    one-sided 95% limit of its loss stays below `lose`.
 
-    Of methods that save memory or prefill the continuation is scored, and the budget is the share of the KV cache that
-    is held, or of the prompt's blocks that is read; of those that save reads all tokens of a stretch are scored, and
-    the budget is the share of the causal pairs in the softmax. It goes on where it was stopped. A prompt has at least
-    eight of a method's windows. Errors: BadSetting, BadText.
+    Methods that save memory or prefill are scored on the continuation, and the budget is the share of the KV cache that
+    is held, or of the prompt's blocks that is read; those that save reads on all tokens, and it is that of the causal
+    pairs in the softmax. A prompt has at least eight of a method's windows. It goes on where it was stopped. Errors:
+    BadSetting, BadText.
     """
     reader = _reader(request, context)
     lm, texts = reader.lm, reader.texts

@@ -72,12 +72,9 @@ def learned_temperatures(context: Context, model: Model) -> FocalWeights:
 
 
 def fit_method(request: FitMethod, *, context: Context) -> FittedMethod:
-    """Calibrate a method on texts (hashes; the bundled samples except the story unless given) and store its numbers.
-
-    `clusters` are those of a method that clusters; `steps`, `rate`, `mean`, limits and offset of learned temperatures
-    (`FocalTraining`). Errors: BadSetting for a
-    method that needs none, BadText for texts of less than one window.
-    """
+    """Calibrate a method on texts (the bundled samples except the story unless given) and store its numbers; what
+    learned temperatures are told is of `FocalTraining`. Errors: BadSetting for a method that needs none, BadText for
+    texts of less than one window."""
     name = request.method
     fittable = [name for name, kind in METHODS.items() if kind.needs in ("calibration", "indexers", "temperatures")]
     if name not in fittable:

@@ -97,11 +97,8 @@ def import_heads(request: ImportHeads, *, context: Context) -> HeadScores:
 
 def export_heads(request: ExportHeads, *, context: Context) -> HeadScores:
     """Write the scores that DuoAttention has for a model: FILE.tsv with the config.json of `sink_size` and
-    `recent_size` beside it, as its code reads them, or FILE.json, {"layer-head": [score]}.
-
-    They are measured on the bundled samples where nobody has calibrated or brought in others. Errors: BadSetting for
-    another ending, or a file that is there already.
-    """
+    `recent_size` beside it, as its code reads them, or FILE.json, {"layer-head": [score]}; measured on the bundled
+    samples where nobody has calibrated or brought in others. Errors: BadSetting."""
     _not_from_a_page(context)
     path, lm = Path(request.output), context.model(request.model)
     if path.suffix not in (".tsv", ".json"):

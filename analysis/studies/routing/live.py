@@ -38,12 +38,9 @@ from .texts import Prompt, heads_of, too_short
 
 def route_at(request: RouteAt, *, context: Context) -> RoutedAt:
     """Recall of every router at any number of buckets, from the stored curves: no pass. Distance and sinks are those of
-    the stored study unless given.
-
-    With a `text` (hash) its own windows are the test: the first time one dense pass each, with the stored routers of
-    this distance and these sinks (or the nearest there are, which is noted), after which any budget is at once.
-    Errors: BadSetting, NotFitted, BadText for a text shorter than the minimum distance.
-    """
+    the stored study unless given. The windows of a text are the test where one is named: the first time one dense pass
+    each, with the stored routers of this distance and these sinks (or the nearest there are, which is noted). Errors:
+    BadSetting, NotFitted, BadText for a text shorter than the minimum distance."""
     lm = context.model(request.model)
     min_distance, sinks = request.min_distance, request.sinks
     if min_distance is None or sinks is None:

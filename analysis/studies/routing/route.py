@@ -38,13 +38,10 @@ USUAL = (Route.recall_of, Route.optimiser)
 def route(request: Route, *, context: Context) -> Routed:
     """Recall and selectivity of every bucket router. The first half of the documents calibrates, the rest tests.
 
-    A query's mass is that of the keys at least `min_distance` back, the first `sinks` keys left out (0: none), and adds
-    up to 1; with `recall_of` all it is a share of all attention, near keys too, for routers to learn as well. `grid`:
-    also every distance of 16, 64, 256, 1024 that fits, and those of `distances`, with sinks and without the first 4
-    keys. `own`: also whitening and GWR geometric in buckets of their own vectors, beside their own oracle. `mlp`: train
-    the learned router, and in the first setting its ablations. `kinds`: fit these indexers too, hold them against the
-    first setting and keep them for the method indexer; the MLP's ablations are left out then. `store`: keep buckets,
-    routers and curves in the fitted state. Errors: BadSetting, BadText, TooLarge, BadModel.
+    A query's mass is that of the keys at least `min_distance` back, the first `sinks` keys left out, and adds up to 1;
+    with `recall_of` all it is a share of all attention, near keys too, for routers to learn as well. Buckets of `own`
+    vectors stand beside their own oracle. The MLP's ablations are of the first setting and left out beside indexers,
+    which are held against it. Errors: BadSetting, BadText, TooLarge, BadModel.
     """
     if request.store and request.heads != "all":
         raise BadSetting("Only routers of all heads can be stored: leave the heads out.")

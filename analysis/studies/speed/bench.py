@@ -69,12 +69,9 @@ class AttentionCurve(Curve):
 
 
 def bench(request: Bench, *, context: Context) -> Benchmark:
-    """Time grouped attention against the fastest dense kernel at several lengths.
-
-    With `router` the memberships are those of this router of `model` on `text` (the bundled story unless given) in
-    `layer` (the middle one unless given), repeated where a length is longer than the text; `groups` and `top` are then
-    the router's. Errors: TooLarge before anything starts.
-    """
+    """Time grouped attention against the fastest dense kernel at several lengths. The memberships of a `router`, with
+    its groups and top, are of `layer` (the middle one unless given), repeated where a length is longer than the text.
+    Errors: TooLarge before anything starts."""
     if request.what == "model":
         return bench_model(request.model, request.text, request.lengths, context)
     return _inference(request, context) if request.what == "inference" else _kernels(request, context)

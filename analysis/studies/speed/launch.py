@@ -65,11 +65,8 @@ class Launched(Worded, SameAsReference):
 
 
 def launch(request: Launch, *, context: Context) -> Launched:
-    """Time to first token, time per token, memory and text of a model with Focus' sparse kernels, beside dense.
-
-    The prompt is the first `length` tokens of the text (as many as fit unless given); `top`, `window` and `n_sink`
-    are the router's unless given. Errors: TooLarge and BadSetting before anything runs.
-    """
+    """Time to first token, time per token, memory and text of a model with Focus' sparse kernels, beside dense. Errors:
+    TooLarge and BadSetting before anything runs."""
     lm, new_tokens = context.model(request.model), request.new_tokens
     reading = read(context, lm, request.text, "first")
     ids = _prompt(lm, reading, request.length, new_tokens)

@@ -37,11 +37,9 @@ class TopkTimes(Benchmark):
 
 @torch.no_grad()
 def topk_cost(request: TopkCost, *, context: Context) -> TopkTimes:
-    """Time top-k attention of `keys` keys per query against torch's fastest dense kernel and the masked eager pass.
-
-    The masked pass is what patching a model does: all scores of a head, a threshold, a mask, softmax, all values. All
-    in turns, in `repeats` rounds, float32, on unit-normal states.
-    """
+    """Time top-k attention against torch's fastest dense kernel and the masked eager pass, which is what patching a
+    model does: all scores of a head, a threshold, a mask, softmax, all values. All in turns, float32, on unit-normal
+    states."""
     lengths, heads, kv_heads = request.lengths or LENGTHS, request.heads, request.kv_heads or request.heads
     for length in lengths:
         check_range("A text", length, 16, 65_536)

@@ -40,9 +40,7 @@ class WrittenReport(Answer):
 def report(request: Report, *, context: Context) -> WrittenReport:
     """Write one HTML file that needs no network: the text with queries and keys of a window, from which it computes
     links at any temperature and with ever fewer keys, and the numbers of Start, Token groups and Long-range pairs.
-
-    Errors: BadSetting when the file cannot be written, BadModel where no layer's attention can be computed from them.
-    """
+    Errors: BadSetting when it cannot be written, BadModel where no layer's attention can be computed from them."""
     path, seed = Path(request.output), request.seed
     if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
         raise BadSetting(f"{request.output} cannot be written: name an .html file in a folder that exists.")

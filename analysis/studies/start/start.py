@@ -38,10 +38,8 @@ class FirstLook(Answer):
 
 
 def start(request: Start, *, context: Context) -> FirstLook:
-    """What dense attention reads in a text from afar, and its strongest far pairs inside a learned group.
-
-    Chance: the same far attention spread evenly over the far tokens.
-    """
+    """What dense attention reads in a text from afar, and its strongest far pairs inside a learned group. Chance: the
+    same far attention spread evenly over the far tokens."""
     lm = context.model(request.model)
     reading = read(context, lm, request.text, request.long_text, windows=request.windows)
     min_distance = far_from(reading, request.min_distance)

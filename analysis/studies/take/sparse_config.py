@@ -55,13 +55,10 @@ class ServingConfig(Worded):
 
 
 def sparse_config(request: SparseConfig, *, context: Context) -> ServingConfig:
-    """Calibrate skip softmax on texts (hashes) for serving stacks: the constants of scale = a exp(b target), where a
-    block is left out below a weight of scale / length, for a prompt and for the tokens after it.
-
-    `prefill` and `decode` leave out less where a kernel would skip everything at the shortest length, and a phase in
-    which next to nothing can be left out is not written. `dense`: layers that stay dense, beside those with a sliding
-    window. Errors: BadSetting, BadText.
-    """
+    """Calibrate skip softmax on texts for serving stacks: the constants of scale = a exp(b target), where a block is
+    left out below a weight of scale / length, for a prompt and for the tokens after it. Less is left out than asked
+    where a kernel would skip everything at the shortest length, and a phase in which next to nothing can be left out is
+    not written. Layers with a sliding window stay dense. Errors: BadSetting, BadText."""
     output = request.output
     if output and context.browser:
         raise BadSetting("A page keeps the file with the run.")

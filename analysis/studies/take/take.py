@@ -45,11 +45,10 @@ class Taken(Answer):
 
 
 def take(request: Take, *, context: Context) -> Taken:
-    """The setting of a stored run (its id) as a zip: policy.json, tensors.safetensors, focuscope_attention.py, README.
+    """The setting of a stored run as a zip: policy.json, tensors.safetensors, focuscope_attention.py, README.
 
-    `method` says which, where the run is about several: {"name", "settings", "router", "policy"}, as far as that tells
-    them apart. `run` may also name a method, to take it along with the settings of `method` and nothing measured; then
-    `config`, a config.json or the hash of a stored one, stands for the model.
+    `method` says which, {"name", "settings", "router", "policy"} as far as that tells them apart. `run` may also name a
+    method, to take it along with the settings of `method` and nothing measured; then `config` stands for the model.
     Errors: BadSetting for a run about no method, a method that cannot be taken along, weights that have changed.
     """
     output, run, method = request.output, request.run, request.method or {}

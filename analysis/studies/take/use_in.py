@@ -53,12 +53,9 @@ class UsedIn(Worded):
 
 
 def use_in(request: UseIn, *, context: Any = None) -> UsedIn:
-    """The lines that each serving stack is told for a method that reads or holds a share of a context's keys.
-
-    `model` stands in the lines as it is; nothing is loaded but its config.json, or `config` in its place (as `worth`
-    takes it), which says where our own code cannot run the method. Without one a note says that this is not known.
-    `gpu`: a stack whose kernels need another one says so. Errors: BadSetting for an unknown method or GPU.
-    """
+    """The lines that each serving stack is told for a method that reads or holds a share of a context's keys. Nothing
+    of the model is loaded but its config.json, which says where our own code cannot run the method; without one a note
+    says that this is not known. Errors: BadSetting for an unknown method or GPU."""
     methods = _described()
     if request.method not in methods:
         raise BadSetting(f"There is no method {request.method[:40]!r}; there are: {', '.join(methods)}.")

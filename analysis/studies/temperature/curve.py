@@ -73,10 +73,8 @@ class CurveOfText(Worded):
 
 
 def temperature_curve(request: TemperatureCurve, *, context: Context) -> CurveOfText:
-    """Perplexity of a text at temperatures `t` of all layers, at one set `by_layer`, and layer by layer.
-
-    `layers`: temperatures that each layer gets alone, all others at 1. Errors: BadSetting, BadText.
-    """
+    """Perplexity of a text at temperatures `t` of all layers, at one set `by_layer`, and of each of `layers` in one
+    layer alone, all others at 1. Errors: BadSetting, BadText."""
     lm = context.model(request.model)
     temperatures = check_temperatures(request.t, ALL_LAYERS)
     alone = check_temperatures(request.layers, ()) if request.layers else []

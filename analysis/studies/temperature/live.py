@@ -44,10 +44,8 @@ class Live(Worded):
 @torch.no_grad()
 def queries_keys(request: QueriesKeys, *, context: Context) -> Live:
     """Queries and keys of window `part` of a text as they meet, of all layers or of one, with `queries` of them spread
-    over the window, and what rounding them to float16 changes.
-
-    Of a text whose queries and keys pass 256 MB one layer is to be named. Errors: BadSetting.
-    """
+    over the window, and what rounding them to float16 changes. Of a text whose queries and keys pass 256 MB one layer
+    is to be named. Errors: BadSetting."""
     lm = context.model(request.model)
     first = lm.layer_numbers[0] if request.layer is None else request.layer
     check_head(lm, first, 0)

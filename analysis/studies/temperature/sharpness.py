@@ -47,12 +47,9 @@ class Sharpness(Answer):
 
 @torch.no_grad()
 def temperature(request: Temperature, *, context: Context) -> Sharpness:
-    """Entropy, effective support and largest probability of every head at temperatures `t`, on window `part` of a text.
-
-    `t`: up to 32 values (0.4 unless given); 1, dense attention, is always measured beside. Queries and keys are kept,
-    so a new value costs no forward pass. Effective support is the mean of e^entropy; `query`: see `telling_query`. A
-    text whose queries and keys pass 256 MB is measured in `layer` alone. Errors: BadSetting.
-    """
+    """Entropy, effective support (mean of e^entropy) and largest probability of every head at up to 32 temperatures
+    `t`, on window `part` of a text; 1, dense attention, is always measured beside. Queries and keys are kept, so a new
+    value costs no forward pass; where they pass 256 MB `layer` is measured alone. Errors: BadSetting."""
     temperatures = sorted({1.0, *check_temperatures(request.t, (PAPER,))})
     window, layer, head = head_window(request, context), request.layer, request.head
     length, states = len(window.ids), window.by_layer

@@ -45,11 +45,8 @@ class Pretrained(Answer):
 
 
 def pretrain(request: Pretrain, *, context: Context) -> Pretrained:
-    """Train a model on the mixture in `corpus` and write it to `output`; asked again, it continues where it stopped.
-
-    `work` keeps shards, checkpoint and log (default `<output>.work`); `steps` times `tokens_per_step` tokens are read,
-    at the end in sequences of `length`. Errors: BadSetting, BadText.
-    """
+    """Train a model on the mixture in a corpus and write it; asked again, it continues where it stopped. The folder of
+    the work keeps shards, checkpoint and log. Errors: BadSetting, BadText."""
     if request.family not in SIZES:
         raise BadSetting(f"The family is {' or '.join(SIZES)}, not {request.family!r}.")
     recipe = recipe_of(request)

@@ -85,11 +85,10 @@ class TrainedRouter(RouterMeasures, Answer):
 def train_focus_router(request: TrainRouter, *, context: Context) -> TrainedRouter:
     """Train a router on a folder of texts, the model frozen, and measure it on documents it never saw.
 
-    Resumes from its checkpoint when stopped. Asked for in a browser, `corpus` is what `runs.brought` allows and there
-    is no `output`: phase 2 leaves its copy in `models_cache/finetuned`. `phase` 2 starts from the trained router of
-    this name, whose settings count, and trains a copy of the model with it (`reading` soft) or under its mask (hard);
-    the copy goes to `output` (default `finetuned/ROUTER` in the state) as a model folder with the router in its
-    `focus/`, and the numbers are the copy's.
+    Resumes from its checkpoint when stopped. Phase 2 starts from the trained router of this name, whose settings count,
+    and trains a copy of the model with it (`reading` soft) or under its mask (hard); the copy, of which the numbers
+    are, is a model folder with the router in its `focus/`: `output`, else `finetuned/ROUTER` in the state, or of a
+    browser in `models_cache/finetuned`.
     """
     # Every field of a training that the command has, too.
     settings = {setting.name for setting in fields(RouterTraining)} & set(request.arguments)

@@ -83,14 +83,9 @@ class Gains(Answer):
 
 
 def worth(request: Worth, *, context: Any = None) -> Gains:
-    """Attention's share of a prefill's FLOPs and of a decode step's bytes, and what reading fewer keys could gain.
-
-    `model` names whose config.json is read (a well-known one, `demo`, a folder, a Hub id), without its weights;
-    `config` is that JSON itself, or the hash of a stored text that holds it. `projections=False` counts the
-    feed-forward blocks alone beside attention, as CSA does. `kv_bytes` are the bytes of a cached number, where the
-    cache has another format than the weights. With `gpu`, one of `costs.GPUS`, every row also has what
-    `costs.estimate` says of it at best.
-    """
+    """Attention's share of a prefill's FLOPs and of a decode step's bytes, and what reading fewer keys could gain, by a
+    model's config.json, without its weights. `projections=False` counts the feed-forward blocks alone beside attention,
+    as CSA does. With a GPU every row also has what `costs.estimate` says of it at best."""
     name, text = config_text(request.model, request.config, context)
     shape, keep = read_shape(read_config(text, name)), request.keep
     if request.kv_bytes is not None:
