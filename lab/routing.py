@@ -32,14 +32,8 @@ class Routing(Texts):
     prompts: int = option(16, "number of texts that calibrate, and as many that test")
 
     def measure(self, run: Setting) -> dict:
-        options: dict[str, Any] = {
-            "corpus": self.corpus,
-            "prompts": self.prompts,
-            "seed": self.seed,
-            "grid": True,
-            "own": True,
-        }
-        request = Route(model=self.model, **options, store=True, work=str(run.work))
+        options: dict[str, Any] = {"corpus": self.corpus, "prompts": self.prompts, "seed": self.seed, "grid": True}
+        request = Route(model=self.model, **options, own=True, store=True, work=str(run.work))
         result = route(request, context=run.context)
         numbers = {key: value for key, value in result.numbers.items() if key not in ("rows", "meaning", "lines")}
         protocol = {

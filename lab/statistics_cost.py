@@ -58,14 +58,8 @@ class StatisticsCost(Study):
             report = run.context.within(index / len(lengths), 1 / len(lengths), f"{length:,} tokens").progress
             report(0.0, "making the model")
             rows.append(_row(made_model(length, device, self.seed), length, self.repeats, report))
-        about: dict[str, Any] = {
-            "text": None,
-            "tokens": lengths[-1],
-            "window": WINDOW,
-            "repeats": self.repeats,
-            "dtype": "float32",
-        }
-        about |= {"kernel": "streamed statistics", "shape": SHAPE, "processor": processor(device)}
+        about: dict[str, Any] = {"text": None, "tokens": lengths[-1], "window": WINDOW, "repeats": self.repeats}
+        about |= {"dtype": "float32", "kernel": "streamed statistics", "shape": SHAPE, "processor": processor(device)}
         return {"rows": rows, "protocol": about}
 
     def sample(self, run: Setting, numbers: dict) -> dict:

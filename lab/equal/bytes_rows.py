@@ -124,14 +124,8 @@ def rungs_of(read: list[dict], settings: Sequence[str]) -> list[Row]:
         for key, of_rung in losses.items():
             name, rung = key.split("|")
             bytes_held = float(np.mean([document[key]["held"] for document in of_setting]))
-            row: Row = {
-                "setting": setting,
-                "method": name,
-                "title": METHODS[name].title,
-                "rung": rung,
-                "held": bytes_held,
-            }
-            row |= difference("against_dense", of_rung, dense, documents)
+            row: Row = {"setting": setting, "method": name, "title": METHODS[name].title, "rung": rung}
+            row |= {"held": bytes_held} | difference("against_dense", of_rung, dense, documents)
             rows.append(row | difference("against_measured", of_rung, losses[f"{name}|{AS_MEASURED}"], documents))
         for rung in RUNGS:
             names = [key.split("|")[0] for key in losses if key.endswith(f"|{rung}")]

@@ -100,13 +100,8 @@ class LongDecoding(Seeds):
         of = questions.ledgers(self.seed)
         ids = np.concatenate([questions.ledgers(seed).ids for seed in self.every_seed])
         about = {"text": ids_hash(ids), "tokens": int(ids.size), "window": ids.shape[1], "prefix": of.prompt}
-        about |= {
-            "unit": "ledgers",
-            "units": len(ids),
-            "companion": questions.lm.revision,
-            "kernel": "compacted KV cache",
-        }
-        return {"rows": rows, "protocol": about}
+        about |= {"unit": "ledgers", "units": len(ids), "companion": questions.lm.revision}
+        return {"rows": rows, "protocol": about | {"kernel": "compacted KV cache"}}
 
     def sample(self, run: Setting, numbers: dict) -> dict:
         questions = Asked(run, self)

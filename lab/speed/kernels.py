@@ -45,14 +45,9 @@ class Kernels(Study):
         calls += [{"what": "decode", "dtype": kind, "lengths": caches} for kind in KINDS if caches]
         calls.append({"what": "inference", "model": self.model})
         rows = [row for number, call in enumerate(calls) for row in self._part(run, call, number / len(calls))]
-        about: dict[str, Any] = {
-            "text": None,
-            "tokens": self.longest,
-            "window": AIMED["window"],
-            "repeats": self.repeats,
-        }
-        about |= {"kernel": "see the rows", "dtype": "both", "processor": processor(str(run.lm.device)), "shape": AIMED}
-        return {"rows": rows, "protocol": about}
+        about: dict[str, Any] = {"text": None, "tokens": self.longest, "window": AIMED["window"], "dtype": "both"}
+        about |= {"repeats": self.repeats, "processor": processor(str(run.lm.device)), "shape": AIMED}
+        return {"rows": rows, "protocol": about | {"kernel": "see the rows"}}
 
     def _part(self, run: Setting, asked: dict, done: float) -> list[dict]:
         """The rows of one call of `bench`."""

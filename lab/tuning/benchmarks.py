@@ -192,12 +192,6 @@ def _pooled(parts: list[dict], label: str, prompts: str) -> dict:
 def first_again(stored: dict, task: str, shots: int, data: Path, *, context: Context) -> dict[str, tuple]:
     """The right answers' log-probabilities of a task's first questions, from its files: method -> (stored, now)."""
     protocol, first = stored["protocol"], stored["first"][f"{task}, {shots}"]
-    arguments = {
-        "model": protocol["model"],
-        "data": str(data),
-        "shots": shots,
-        "items": CHECKED,
-        "seed": protocol["seed"],
-    }
-    again = _part(context, task, OWN, _methods(protocol["router"]), arguments)["first"]
+    arguments = {name: protocol[name] for name in ("model", "seed")} | {"shots": shots, "items": CHECKED}
+    again = _part(context, task, OWN, _methods(protocol["router"]), arguments | {"data": str(data)})["first"]
     return {label: (values, again[label]) for label, values in first.items()}

@@ -75,14 +75,8 @@ def head(request: Head, *, context: Context) -> OneHead:
         pooling += " together."
     queries = measured.queries()
     queries["position"] += offset
-    about: dict[str, Any] = {
-        "layer": layer,
-        "head": head,
-        "part": request.part,
-        "mass": request.mass,
-        "near": request.window,
-    }
-    about |= {"window": length, "without_first": request.without_first, "kernel": KERNEL}
+    about: dict[str, Any] = {"layer": layer, "head": head, "part": request.part, "mass": request.mass}
+    about |= {"near": request.window, "window": length, "without_first": request.without_first, "kernel": KERNEL}
     return OneHead(
         layer=layer,
         head=head,

@@ -77,14 +77,8 @@ def routed(context: Context, text: str) -> list[Request]:
     """The first requests of the page on routing: the stored curves, and the last token of the text's first window in
     the head where GWR linear finds most."""
     calibrated = stored_curves(context, context.model("demo")).about["date"]
-    curves: dict[str, Any] = {
-        "model": "demo",
-        "visited": None,
-        "min_distance": None,
-        "sinks": None,
-        "partition": "raw keys",
-    }
-    curves |= {"text": "", "made": calibrated}
+    curves: dict[str, Any] = {"model": "demo", "visited": None, "min_distance": None, "sinks": None}
+    curves |= {"partition": "raw keys", "text": "", "made": calibrated}
     numbers = route_at(RouteAt(**curves), context=context).numbers
     best = max(numbers["heads"], key=lambda row: row["gwr_linear"])
     visit = {"layer": best["layer"], "head": best["head"]}

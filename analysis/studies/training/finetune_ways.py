@@ -156,13 +156,9 @@ class Baselines(PhaseTrainer):
             return METHODS[kind].build(window=plan.window, n_global=self.n_sink)
         if kind == "performer":
             return METHODS[kind].build(seed=plan.seed % 100)
-        about: dict[str, Any] = {
-            "window": plan.window,
-            "n_sink": self.n_sink,
-            "clusters": plan.groups,
-            "seed": plan.seed,
-        }
-        return METHODS[kind](**about).fit(self.lm, torch.as_tensor(self.sample(plan.calibration_windows)))
+        about: dict[str, Any] = {"window": plan.window, "n_sink": self.n_sink, "clusters": plan.groups}
+        method = METHODS[kind](**about | {"seed": plan.seed})
+        return method.fit(self.lm, torch.as_tensor(self.sample(plan.calibration_windows)))
 
     def _measured(self) -> list:
         items = {name: len(questions) for name, questions in self.asked.items()}
