@@ -1,8 +1,10 @@
 """Families whose attention is more than a causal softmax: the logits and tokens of the stock model, exact statistics,
-nothing from the future, and methods inside what the model itself lets be read."""
+nothing from the future, and methods inside what the model itself lets be read; docs/models.md says what comes out
+today."""
 
 import pytest
 import torch
+from transformers import CONFIG_MAPPING
 
 from analysis.groups.router import FocusRouter
 from analysis.methods import METHODS
@@ -10,6 +12,7 @@ from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.seam.hooks import Hooks
 from analysis.studies.routing.passes import rotated_layers
+from tests.contract import verified
 from tests.made import full_tables
 from tests.made.families import BY_KIND, small, token_ids
 from tests.made.tiny_tokenizer import byte_level
@@ -123,3 +126,45 @@ def test_a_method_may_replace_the_models_own_indexer(family):
 def test_the_rotation_of_a_model_that_turns_queries_and_keys_one_by_one_is_undone():
     """DeepSeek-V4, with tables of its own in the layers that compress."""
     assert rotated_layers(load_model(small("deepseek_v4"), tokenizer=byte_level())) == [True] * 4
+
+
+# Families whose attention can be replaced, and of which the page must say so.
+AT_LEAST = 68
+# Equal on one processor, a rounding apart on another, whose matrix products add in another order.
+ROUNDED = {"bit for bit": "to 1e-5", "0": "below 1e-5"}
+
+
+def but_for_rounding(cells: list[str]) -> list[str]:
+    """What a row says on any processor."""
+    return [ROUNDED.get(cell, cell) for cell in cells]
+
+
+def page() -> dict[str, list[str]]:
+    """The rows of the page: family -> its cells, or the sentence with which it is refused."""
+    lines = verified.PLACE.read_text().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return {family: cells for family, *cells in cells if family != "family"}
+
+
+def test_the_page_says_of_every_family_that_it_agrees_or_why_it_is_refused():
+    rows = page()
+    loaded = {family: cells for family, cells in rows.items() if len(cells) > 1}
+    assert len(rows) >= 75 and len(loaded) >= AT_LEAST
+    assert all(len(cells) == 1 + len(verified.COLUMNS) for cells in loaded.values())
+    assert not {"differ", "leaks"} & {cell for cells in loaded.values() for cell in cells}
+    refused = [cells[0] for cells in rows.values() if len(cells) == 1]
+    assert all(sentence.endswith(".") and len(sentence) < 400 for sentence in refused)
+
+
+@pytest.mark.parametrize("family", [*BY_KIND, "llama", "mistral", "smollm3"])
+def test_a_family_is_what_the_page_says(family):
+    written = page()[family][1 : 1 + len(verified.CHEAP)]
+    assert but_for_rounding(verified.row(family, verified.CHEAP)) == but_for_rounding(written)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "phi3", "mixtral", "gpt_oss", "deepseek_v3", "nemotron_h"])
+def test_a_family_is_all_that_the_page_says(family):
+    if family not in CONFIG_MAPPING:
+        pytest.skip(f"this transformers has no {family}")
+    assert but_for_rounding(verified.row(family)) == but_for_rounding(page()[family][1:])

@@ -189,7 +189,7 @@ def test_settings_that_contradict_each_other_are_refused(make, sentence):
     ids=["focus", "focal_learned", "routing_transformer"],
 )
 def test_what_looks_at_the_whole_text_cannot_decode(method):
-    """That it reads the future is tried in tests/contract/test_future.py."""
+    """That it reads the future is tried in tests/contract/test_edges.py."""
     lm = tiny("llama")
     with apply(lm, method), pytest.raises(BadSetting, match="token by token"):
         lm.generate(token_ids(1, 9), max_new_tokens=3, do_sample=False)

@@ -1,4 +1,5 @@
-"""Which models can be chosen: a made-up Hub cache is listed, what the Hub says is read, and a download is stopped."""
+"""Which models can be chosen and where they lie: a name, a folder, a made-up Hub cache; what the Hub says is read, and
+a download is stopped."""
 
 import json
 import shutil
@@ -11,6 +12,7 @@ import pytest
 from analysis import available, places
 from analysis.commands.text import Fetch
 from analysis.errors import BadModel, Cancelled, TooLarge
+from analysis.places import locate
 from analysis.studies.context import Context
 from analysis.studies.start import fetch as fetching
 from tests.made.tiny_tokenizer import save_model
@@ -135,3 +137,28 @@ def test_a_download_that_fails_or_does_not_fit_is_one_sentence(disk, monkeypatch
     monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=5))
     with pytest.raises(TooLarge, match="^a/b takes 1 MB and 1 MB are free on the disk of"):
         fetching.fetch(Fetch(model="a/b"), context=Context())
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A `models_cache` with one model, `mine`, and one folder that is none."""
+    monkeypatch.setattr(places, "CACHE", tmp_path / "models_cache")
+    for name in ("mine", "state"):
+        (tmp_path / "models_cache" / name).mkdir(parents=True)
+    (tmp_path / "models_cache" / "mine" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "models_cache"
+
+
+def test_a_model_in_models_cache_is_found_by_its_name_everywhere(cache):
+    assert locate("mine") == cache / "mine" == locate("mine", cache)
+    assert locate("demo") == cache / "demo"
+
+
+def test_other_names_are_folders_or_of_the_hub(cache):
+    assert locate("state") == "state", "a folder without a model hides no name of the Hub"
+    assert locate(str(cache / "mine")) == cache / "mine" and locate("owner/name") == "owner/name"
+    with pytest.raises(BadModel, match="Folders must lie below inner/"):
+        locate(str(cache / "mine"), cache / "inner")
+    with pytest.raises(BadModel):
+        locate("../mine")

@@ -1,4 +1,9 @@
-"""Pieces of the studies of Focus, by hand: cells of table 9, gates of far pairs, curves, and when one is flat."""
+"""Pieces of the studies of Focus, by hand: cells of table 9, gates of far pairs, curves, and when one is flat; the
+three paths by which groups escape balance; a base trained under random groups or a window alone, its router left as it
+was."""
+
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,16 +13,29 @@ from analysis.errors import BadSetting
 from analysis.groups.router import FocusRouter
 from analysis.methods.focus import Focus
 from analysis.models import load_model
+from analysis.seam.attention import apply
 from analysis.studies import NAMED
 from analysis.studies.stored.comparisons import difference
 from analysis.studies.stored.trained import loss_curve
+from analysis.training.mitigations import Control, method_of
 from analysis.training.settings import RouterTraining
 from lab.focus.ablations import FACTORS, VARIED, cells, paper_numbers
 from lab.focus.causality import far_gates, group_agreement
-from lab.focus.dominance import PATHS, curve, dead_groups, together
+from lab.focus.dominance import (
+    PATHS,
+    centroid_cosine,
+    curve,
+    dead_groups,
+    effective_rank,
+    escape_paths,
+    hidden_drift,
+    together,
+)
 from lab.focus.groups import pairs_panel
 from lab.focus.printed import FocusPrinted, flat
 from lab.harness.routed import window_pairs
+from tests.made.tiny import LAYERS, tiny, token_ids
+from tests.made.tuning import SECOND, start
 
 
 def test_the_grid_varies_one_factor_at_a_time(home):
@@ -136,3 +154,55 @@ def test_points_of_a_curve_are_means_of_their_steps():
     assert loss_curve([3.0, 2.0], seed=0)[1] == {"seed": 0, "step": 2, "loss": 2.0}
     long = loss_curve(np.arange(400.0).tolist(), 40, steps=400)
     assert len(long) == 40 and long[0] == {"steps": 400, "step": 10, "loss": 4.5}
+
+
+def test_what_the_controls_read():
+    """A window as long as the text is full attention, with its gradient; groups are drawn anew for every turn."""
+    model, router, ids = load_model(tiny("llama")), start(), token_ids(1, 24)
+
+    def read(method):
+        with apply(model, method, kernels=True):
+            return model.lm(ids, use_cache=False).logits
+
+    model.lm.requires_grad_(True)
+    try:
+        full = method_of(replace(SECOND, reading="alone"), router.variant(window=24))
+        assert torch.allclose(read(full), model.lm(ids, use_cache=False).logits, atol=1e-4)
+    finally:
+        model.lm.requires_grad_(False)
+    drawn = method_of(replace(SECOND, reading="drawn"), router)
+    assert isinstance(drawn, Control) and drawn.plan.groups == 4
+    hidden, groups = torch.zeros(2, 400, 32), {}
+    for turn in ((), (1, 0), (1, 1), (2, 0)):
+        drawn.begin(*turn)
+        groups[turn] = [drawn.token_features(layer, hidden, None) for layer in range(LAYERS)]
+        assert all((g.sum(-1) == 1).all() and g.shape == (2, 400, 4) for g in groups[turn])
+        assert all(torch.equal(a, drawn.token_features(i, hidden, None)) for i, a in enumerate(groups[turn]))
+    firsts = [layers[0] for layers in groups.values()] + [groups[1, 0][1]]
+    assert not any(torch.equal(a, b) for i, a in enumerate(firsts) for b in firsts[:i])
+
+
+def test_a_control_belongs_to_phase_2():
+    for reading in ("drawn", "alone"):
+        with pytest.raises(BadSetting, match="gives the router no gradient"):
+            replace(SECOND, reading=reading, phase=1)
+
+
+def test_the_paths_by_hand():
+    assert centroid_cosine(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])) == pytest.approx(1 / 3)
+    assert centroid_cosine(torch.tensor([[1.0, 1.0], [2.0, 2.0]])) == pytest.approx(1.0)
+    assert math.isnan(centroid_cosine(torch.ones(1, 2)))
+    assert hidden_drift(torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])) == pytest.approx(0.5)
+    assert effective_rank(torch.eye(4)) == pytest.approx(4.0) and effective_rank(torch.ones(9, 4)) == pytest.approx(1.0)
+    assert effective_rank(torch.diag(torch.tensor([3.0, 1.0]))) == pytest.approx(4 / 27**0.25), "shares 3/4 and 1/4"
+
+
+def test_the_paths_of_a_router():
+    start = FocusRouter(1, 2, groups=2, d_s=2)
+    start.projection.data[0] = start.centroids.data[0] = torch.eye(2)
+    first, now = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6]])
+    paths = escape_paths(start.variant(), [now], start, [first])
+    assert paths["centroid_cosine"] == [0.0] and paths["start_share"] == [1.0]
+    assert paths["drift"] == [pytest.approx(0.2)]
+    assert paths["rank"] == [pytest.approx(effective_rank(now))]
+    assert escape_paths(start, [first], start, [first])["start_share"] == [0.5]

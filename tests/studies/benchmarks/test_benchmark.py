@@ -1,7 +1,10 @@
-"""The verb `benchmark` on hand-made files: scores worked out by hand, formats, what does not fit, both set-ups."""
+"""The verb `benchmark` on hand-made files: scores worked out by hand, answers as tokens, formats, what does not fit,
+both set-ups."""
 
 import json
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +12,13 @@ import torch
 
 from analysis.__main__ import main
 from analysis.benchmarks import SET_UPS, TASKS, documents, here
-from analysis.errors import BadSetting, TooLarge
+from analysis.errors import BadSetting, BadText, TooLarge
 from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.seam.attention import apply
 from analysis.studies.benchmarks import tasks as benchmark_tasks
+from analysis.studies.benchmarks.scores import code
+from analysis.studies.benchmarks.tasks import Item
 from tests.made.benchmarks import PIQA, every, lines, piqa
 from tests.made.models import save_models, watched
 
@@ -213,3 +218,15 @@ def test_all_nine_tasks_run_on_the_bundled_model_from_one_command(tmp_path, caps
     wanted = {(task, name) for task in TASKS for name in ("dense", "focus")}
     assert {(row["task"], row["name"]) for row in rows} == wanted
     assert all(row["items"] == 1 and row["gold"] < 0 for row in rows)
+
+
+def test_an_answer_without_tokens_is_refused_in_a_sentence():
+    """A tokenizer may merge an answer into the prompt's last token: nothing is left whose probability could be read."""
+
+    def merging(text, verbose=False):
+        return SimpleNamespace(input_ids=list(range(len(text.split()))))
+
+    item = Item({}, ("What is it? A",), 0, ("n", " dog"), 0)
+    with pytest.raises(BadText, match="The answer 'n' adds no token to its prompt"):
+        code(merging, item)
+    assert code(merging, replace(item, answers=(" dog", " big cat"))).answers == (1, 2)

@@ -1,4 +1,4 @@
-"""The verb `names`: what counts as named and as confirmed by hand, and a tiny model once for real."""
+"""The verb `names` by hand and once on a tiny model; the curve of one head over distance; the command behind *Why*."""
 
 import json
 from types import SimpleNamespace
@@ -6,11 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from analysis.commands.heads import Names
+from analysis import why as door
+from analysis.commands.heads import HeadPreference, Names, Why
 from analysis.errors import BadSetting
 from analysis.probes.named import repeats
+from analysis.routers.preferences import query_statistics
 from analysis.statistics.names import NAMES
-from analysis.studies.heads import names as studied
+from analysis.studies.heads import names as studied, why as study
+from analysis.studies.heads.preference import head_preference
+from analysis.studies.text.states import states_of
+from tests.made.evaluating import TEXT
 
 
 def test_every_head_has_a_score_for_every_name(ask):
@@ -69,3 +74,52 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(head_rise, rival, 
     assert group.others_rise == pytest.approx(rival, abs=1e-4), "two others at once"
     sentence = studied.sentence(judged, [group], 4)
     assert "3 of 4 heads" in sentence and ("0.1 (induction)" in sentence) == (verdict == "confirmed")
+
+
+def test_the_curve_is_the_mean_query_on_the_mean_key_turned_apart(context, home):
+    lm, text = context.model(str(home / "tiny")), context.add_text("one", TEXT)
+    preference = head_preference(HeadPreference(text=text, model=str(home / "tiny"), layer=2, head=3), context=context)
+    ids = np.asarray(lm.tokenizer(TEXT, add_special_tokens=False)["input_ids"][: lm.max_positions])
+    statistics = query_statistics(lm, [ids])
+    table = preference.preference
+    assert table["distance"].iloc[0] == 0 and table["distance"].iloc[-1] == lm.max_positions - 1
+    scaling = states_of(context, lm, ids, 2)[2].scaling
+    wanted = statistics.preference(2, 3, table["distance"].to_numpy()) * scaling
+    np.testing.assert_allclose(table["logit"], wanted, rtol=1e-6)
+    assert (
+        preference.concentration == pytest.approx(statistics.concentration()[2, 3])
+        and 0 < preference.concentration <= 1
+    )
+
+
+def test_why_lists_the_strongest_parts_and_sums_the_rest(ask, home, monkeypatch):
+    monkeypatch.setattr(study, "LISTED", 5)
+    answer = ask(Why, layer=1, head=1, query=30, key_token=12, by="zero", long_text="first")
+    numbers, parts = answer.numbers, answer.tables["parts"]
+    assert (numbers["query"], numbers["key"], len(parts)) == (30, 12, 5)
+    assert parts["score"].sum() + numbers["rest"] == pytest.approx(numbers["logit"], abs=1e-6)
+    assert answer.tables["spectrum"]["score"].sum() == pytest.approx(numbers["logit"], abs=1e-4)
+    logit_at = answer.tables["distance"].set_index("distance")["logit"]
+    assert logit_at[18] == pytest.approx(numbers["logit"], abs=1e-4)
+    assert (
+        len(answer.tables["vocabulary"]) == 2 * study.TOKENS
+        and answer.tables["vocabulary"]["change"].is_monotonic_decreasing
+    )
+    if numbers["pairs"]:
+        sums = answer.tables["writers"].groupby("side")["margin"].sum()
+        assert sums.to_numpy() == pytest.approx(numbers["margin"], abs=1e-3)
+        assert {row["by"] for row in numbers["rows"]} == {"zero"}
+        near = sum(0.8 <= row["slope"] <= 1.25 for row in numbers["rows"])
+        assert numbers["slopes"].startswith(f"{near} of {len(numbers['rows'])} slopes")
+    json.dumps(numbers)
+    assert door.__module__ == "analysis.probes.why"
+
+
+def test_without_a_key_the_one_read_most_is_asked_about(ask):
+    answer = ask(Why, layer=1, head=0, query=20, long_text="first")
+    assert 0 < answer.numbers["key"] <= 20
+    first = ask(Why, layer=1, head=0, query=0, long_text="first")
+    assert first.numbers["key"] == 0
+    for query, key in [(64, None), (-1, None), (5, 6)]:
+        with pytest.raises(BadSetting):
+            ask(Why, layer=1, head=0, query=query, key_token=key, long_text="first")

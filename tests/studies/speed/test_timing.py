@@ -1,17 +1,26 @@
-"""Timing: rounds in turns, the opponent, the crossover, and what the verb `bench` prints and refuses."""
+"""Timing: rounds in turns, the opponent, the crossover, and what the verb `bench` prints and refuses; what the top-k
+kernels cost (no time is held to a limit here); a method by its own kernels, what has one, what has none."""
+
+import json
 
 import pytest
 import torch
 
 import analysis
 from analysis import timing
-from analysis.commands.speed import Bench
+from analysis.commands.budgets import TopkCost
+from analysis.commands.speed import Bench, TimeMethod
 from analysis.errors import BadSetting, TooLarge
 from analysis.kernels import packed
+from analysis.kernels.topk import topk_attention
+from analysis.methods import METHODS
 from analysis.studies.context import Context
 from analysis.studies.speed import bench as study
+from analysis.studies.speed.method import PHASES, time_method
+from analysis.studies.speed.topk_cost import masked_eager, topk_cost
 from analysis.timing import AttentionTime, Timing, exponent, fastest_dense, memory, time_attention, time_parts
 from tests.made.clock import Clock
+from tests.made.evaluating import TEXT, watched_context
 
 SMALL = {"heads": 2, "head_dim": 8, "window": 16, "repeats": 1}
 
@@ -158,3 +167,74 @@ def test_the_power_of_a_growth():
     assert exponent([(2, 12.0), (4, 48.0), (16, 768.0)]) == pytest.approx(2)
     # slopes of 1 and 2 between lengths that lie evenly
     assert exponent([(1, 1.0), (2, 2.0), (4, 8.0)]) == pytest.approx(1.5)
+
+
+SIZES = {"keys": 8, "heads": 4, "head_dim": 8, "kv_heads": 2, "repeats": 2}
+
+
+def test_the_masked_pass_is_the_same_attention():
+    q, k, v = (torch.randn(1, heads, 50, 8, generator=torch.Generator().manual_seed(heads)) for heads in (4, 2, 2))
+    assert (masked_eager(q, k, v, 7) - topk_attention(q, k, v, [7] * 4)[0]).abs().max() < 2e-6
+    last = topk_attention(q[:, :, -1:], k, v, [7] * 4, past=49)[0]
+    assert (masked_eager(q[:, :, -1:], k, v, 7) - last).abs().max() < 2e-6
+
+
+def test_rows_of_passes_and_steps():
+    reports = []
+    context = Context(progress=lambda fraction, stage: reports.append(fraction))
+    numbers = topk_cost(TopkCost(lengths=[64, 128], **SIZES), context=context).numbers
+    json.dumps(numbers, allow_nan=False)
+    rows = numbers["rows"]
+    assert [(row["what"], row["length"]) for row in rows] == [(w, n) for n in (64, 128) for w in ("pass", "step")]
+    for row in rows:
+        assert row["times_dense_low"] <= row["times_dense"] <= row["times_dense_high"]
+        assert min(row["dense_ms"], row["topk_ms"], row["masked_ms"], row["faster_than_masked"]) > 0
+    assert rows[-1]["bytes_dense"] == 2 * 2 * 128 * 8 * 4 and rows[-1]["bytes_topk"] == 8 * 4 * (2 * 128 + 4 * 8)
+    assert numbers["met"] is None and reports == sorted(reports) and reports[-1] <= 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lengths": [4]}, {"keys": 0}, {"kv_heads": 3}, {"kv_heads": 9}, {"repeats": 0}, {"seed": -1}], ids=str
+)
+def test_sizes_out_of_range_are_refused(wrong):
+    with pytest.raises(BadSetting):
+        topk_cost(TopkCost(**{"lengths": [32], **SIZES, **wrong}), context=Context())
+
+
+KERNELS = {"focus": (True, True), "csa": (True, True), "quest": (False, True), "bucket_routing": (False, True)}
+KERNELS |= {"focal": (True, True)}
+SPECS = {"quest": {"settings": {"dense_layers": 0, "page": 4}}, "focus": {"router": "k4-top1"}}
+
+
+@pytest.fixture(scope="module")
+def ask(home):
+    """`ask(name, **arguments)` -> MethodTimes."""
+    context = watched_context(home)
+    usual = {"model": str(home / "tiny"), "text": context.add_text("a text", TEXT), "repeats": 1, "new_tokens": 3}
+
+    def asked(name, **options):
+        request = TimeMethod(**usual | options, method={"name": name} | SPECS.get(name, {}))
+        return time_method(request, context=context)
+
+    return asked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["focus", "csa", "quest", "bucket_routing", "focal", "streaming_llm", "magicpig"])
+def test_only_a_kernel_is_timed(name, ask):
+    numbers = ask(name).numbers
+    expected = KERNELS.get(name, (False, False))
+    assert METHODS[name].kernels == tuple(p for p, expects in zip(PHASES.values(), expected, strict=True) if expects)
+    for (speedup, phase), expects in zip(PHASES.items(), expected, strict=True):
+        ratio = numbers["speedup"][speedup]
+        assert numbers["why"][phase] and (ratio is not None) == (numbers["kernels"][phase] is not None) == expects
+        assert [length for length, _ in numbers["longer"][speedup]] == ([15, 30, 61] if expects else [])
+        assert ratio is None or 0 < ratio["low"] <= ratio["median"] <= ratio["high"]
+    assert len(numbers["rows"]) == (3 if any(expected) else 0)
+    assert ("no kernel here" in numbers["sentence"]) == (expected != (True, True))
+
+
+@pytest.mark.parametrize("arguments", [{"length": 4}, {"length": 62}, {"repeats": 0}, {"new_tokens": 1}], ids=str)
+def test_bad_sizes_are_refused(ask, arguments):
+    with pytest.raises(BadSetting):
+        ask("quest", **arguments)
