@@ -98,15 +98,12 @@ def test_a_text_is_read_on_twice_from_one_place_with_several_tokens(family, cut)
             torch.testing.assert_close(first, one_pass[:, :cut], **near)
 
 
-def test_what_would_read_several_tokens_as_a_beginning_says_so():
+def test_texts_of_one_and_of_several_tokens_in_a_model_that_keeps_its_state():
     lm, ids = stateful(), token_ids(1, 40)
     with torch.no_grad(), apply(lm, METHODS["dense"]()):
         _, cache = read_on(lm, ids[:, :30])
         with pytest.raises(BadModel, match="token by token"):
             lm(ids[:, 30:], **as_past(lm, cache), use_cache=True)
-
-
-def test_a_text_of_one_token_is_not_written_on_from_the_text_before_it():
     lm = stateful()
     with torch.no_grad(), apply(lm, METHODS["dense"]()):
         wanted = lm.generate(token_ids(1, 1), max_new_tokens=6, do_sample=False, eos_token_id=None)
@@ -169,7 +166,7 @@ def test_keys_of_a_cache_that_cannot_be_seen_are_refused(monkeypatch):
             lm(ids[:, :1], **as_past(lm, copy.deepcopy(past)), use_cache=True)
 
 
-def test_dropped_keys_are_refused_except_where_they_belong_to_the_cache():
+def test_keys_of_a_cache_are_checked_and_its_length_has_two_names():
     dynamic = DynamicCache()
     dynamic.update(torch.zeros(1, 1, 4, 2), torch.zeros(1, 1, 4, 2), 0)
     with pytest.raises(BadModel, match="others were dropped"):
@@ -179,8 +176,5 @@ def test_dropped_keys_are_refused_except_where_they_belong_to_the_cache():
         check_keys(layer, 6, 1)
     with pytest.raises(BadModel):
         check_keys(GrowingLayer(), 6, 1)
-
-
-def test_a_layer_of_ours_says_its_length_by_both_names():
     for kind in (GrowingLayer, GroupedLayer, CompactLayer):
         assert kind().get_max_length() == kind().get_max_cache_shape() == -1

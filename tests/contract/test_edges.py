@@ -22,16 +22,6 @@ from tests.contract.test_contract import CASES, logits
 from tests.made.tiny import BY_KIND, FAMILIES, GROUPED, LAYERS, VERIFIED, VOCABULARY, WIDTH, tiny, token_ids
 
 
-def test_blocks_of_queries_do_not_change_the_result(monkeypatch):
-    lm, ids = tiny("llama"), token_ids()
-    for case in CASES.values():
-        with apply(lm, case()):
-            plain = logits(lm, input_ids=ids)
-        with monkeypatch.context() as m, apply(lm, case()):
-            m.setattr("analysis.seam.reference.BLOCK_BYTES", 4 * 2 * 4 * 48 * 7)
-            assert (logits(lm, input_ids=ids) - plain).abs().max() < 1e-5
-
-
 def test_a_watch_sees_every_probability():
     lm, ids, tables = tiny("mistral"), token_ids(1, 40), {}
 
@@ -47,13 +37,20 @@ def test_a_watch_sees_every_probability():
         assert torch.allclose(torch.cat(tables[layer], 2), weights, atol=1e-6)
 
 
-def test_beam_search_and_nesting_are_refused():
+def test_beam_search_and_nesting_are_refused_and_blocks_of_queries_change_nothing(monkeypatch):
     lm, ids = tiny("llama"), token_ids(1, 8)
     with apply(lm, METHODS["dense"]()):
         with pytest.raises(AnalysisError, match="3 beams"):
             lm.generate(ids, num_beams=3, max_new_tokens=2)
         with pytest.raises(AnalysisError, match="already applied"), apply(lm, METHODS["dense"]()):
             pass
+    lm, ids = tiny("llama"), token_ids()
+    for case in CASES.values():
+        with apply(lm, case()):
+            plain = logits(lm, input_ids=ids)
+        with monkeypatch.context() as m, apply(lm, case()):
+            m.setattr("analysis.seam.reference.BLOCK_BYTES", 4 * 2 * 4 * 48 * 7)
+            assert (logits(lm, input_ids=ids) - plain).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("family", ["gpt_neo", "falcon", "bloom", "mpt", "mamba", "rwkv"])

@@ -126,16 +126,17 @@ def test_a_seam_that_computes_otherwise_is_refused(part, family, monkeypatch):
         parity.check(config)
 
 
-def test_a_scale_that_is_ignored_is_seen(monkeypatch):
+def test_what_counts_as_agreement(monkeypatch):
+    exact = parity.Parity(0.0, 0.0, 1.0, 96)
+    assert exact.same and not replace(exact, decoded=float("nan")).same and not replace(exact, one_pass=1e-3).same
+    parity_of = parity.parity(tiny("mistral"), token_ids(1, 40))
+    assert (
+        parity_of.tokens == 40 and parity_of.same and parity_of.difference == max(parity_of.one_pass, parity_of.decoded)
+    )
     config = configured("granite", **GROUPED, attention_multiplier=0.5)
     monkeypatch.setattr(reference, "Scoring", lambda factor, softcap: Scoring(0.25, softcap))  # 1 / sqrt(16)
     with pytest.raises(BadModel, match="compute something else"):
         parity.check(config)
-
-
-def test_a_difference_that_is_no_number_is_no_agreement():
-    exact = parity.Parity(0.0, 0.0, 1.0, 96)
-    assert exact.same and not replace(exact, decoded=float("nan")).same and not replace(exact, one_pass=1e-3).same
 
 
 def test_a_kind_is_tried_once(monkeypatch):
@@ -160,10 +161,3 @@ def test_the_bundled_model_was_tried_with_the_tested_versions(monkeypatch):
         assert stored["kind"] == parity.kind(small)
         monkeypatch.setattr(parity, "of_random_weights", lambda small: pytest.fail("nobody waits for it"))
     parity.check(config)
-
-
-def test_parity_of_a_model_counts_what_is_decoded():
-    parity_of = parity.parity(tiny("mistral"), token_ids(1, 40))
-    assert (
-        parity_of.tokens == 40 and parity_of.same and parity_of.difference == max(parity_of.one_pass, parity_of.decoded)
-    )

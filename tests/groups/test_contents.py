@@ -45,13 +45,10 @@ def test_words_and_categories_by_hand():
     assert sum(len(words.split()) for words in ENGLISH.values()) == len(CATEGORY_OF), "word lists are disjoint"
 
 
-def test_offsets_without_the_leading_space_and_tokens_without_text():
+def test_tokens_of_words_and_capitals_that_begin_a_sentence():
     starts, ends = offsets("the red fox", ["the", "red", "fox"])
     assert word_of_tokens("the red fox", [*starts, 0], [*ends, 0]) == ["the", "red", "fox", "∅"]
     assert categories("the red fox", [*starts, 0], [*ends, 0])[0][-1] == "no text"
-
-
-def test_a_capital_at_the_start_of_a_sentence_is_a_name_only_if_it_is_one_elsewhere():
     text = "Walker came. Dogs barked at Walker. “Rain,” he said. CHAPTER two"
     kinds, _ = labels(text, ["Walker", "Dogs", "Walker", "Rain", "CHAPTER"])
     assert [kind == "name" for kind in kinds] == [True, False, True, False, False]
@@ -73,12 +70,19 @@ def test_what_language_a_text_is_in():
     assert categories(text * 20, [0], [2])[1] == "English word lists"
 
 
-def test_label_is_share_times_lift_by_hand():
+def test_labels_and_overlaps_by_hand():
     # Text: 6 content words, 2 names, 2 commas. Set: 2 content, 2 names. Ratings 4/6 and 4/2: names, purity 1/2.
     index, purity = label_of(np.array([2, 2, 0]), np.array([6, 2, 2]))
     assert (int(index), float(purity)) == (1, 0.5)
     # Equal ratings: the larger share.
     assert int(label_of(np.array([1, 2]), np.array([1, 4]))[0]) == 1
+    # Determiners (1/2, 1/2, 0), prepositions (0, 1/3, 2/3): 2 * 1/6 / (1/2 + 5/9) = 6/19.
+    kinds = ["determiner", "determiner", "preposition", "preposition", "preposition", "name"]
+    group = np.array([0, 1, 1, 2, 2, 0])
+    assert overlap(group, kinds, "determiner", "preposition") == pytest.approx(6 / 19)
+    assert overlap(group, kinds, "determiner", "determiner") == pytest.approx(1)
+    assert overlap(group, kinds, "determiner", "name") == pytest.approx(2 / 3)
+    assert overlap(group, kinds, "preposition", "name") == 0 and overlap(group, kinds, "name", "particle") is None
 
 
 def test_group_contents_by_hand():
@@ -154,13 +158,3 @@ def test_umap_is_repeatable_and_thinned():
     assert coordinates.shape == (90, 2) and coordinates.dtype == np.float32 and positions.dtype == np.int32
     assert positions[0] == 0 and positions[-1] == 149 and len(set(positions.tolist())) == 90
     assert np.array_equal(umap2d(x, seed=1, limit=90)[0], coordinates)
-
-
-def test_two_kinds_of_words_overlap_by_the_groups_they_share():
-    """Determiners (1/2, 1/2, 0), prepositions (0, 1/3, 2/3): 2 * 1/6 / (1/2 + 5/9) = 6/19."""
-    kinds = ["determiner", "determiner", "preposition", "preposition", "preposition", "name"]
-    group = np.array([0, 1, 1, 2, 2, 0])
-    assert overlap(group, kinds, "determiner", "preposition") == pytest.approx(6 / 19)
-    assert overlap(group, kinds, "determiner", "determiner") == pytest.approx(1)
-    assert overlap(group, kinds, "determiner", "name") == pytest.approx(2 / 3)
-    assert overlap(group, kinds, "preposition", "name") == 0 and overlap(group, kinds, "name", "particle") is None

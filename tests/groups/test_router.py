@@ -31,7 +31,7 @@ def test_size_is_the_papers(layers, width, groups, d_s, size):
     assert FocusRouter(layers, width, groups=groups, d_s=d_s).size == size == layers * (width * d_s + groups * d_s)
 
 
-def test_scores_by_hand():
+def test_scores_and_dominance_by_hand():
     router = FocusRouter(1, 2, groups=2, d_s=1)
     with torch.no_grad():
         router.projection[0] = torch.tensor([[1.0], [2.0]])
@@ -39,6 +39,12 @@ def test_scores_by_hand():
     assert router.scores(0, torch.tensor([[1.0, 1.0]])).tolist() == [[3.0, -9.0]]
     with pytest.raises(BadSetting, match="width 2 and got 8"):
         router.members(0, torch.zeros(3, 8))
+    assert largest_share(torch.tensor([[0, 0, 1, 2], [0, 0, 0, 1]]).numpy(), 4) == 5 / 8
+    assert confidence([[0.7, 0.3], [0.5, 0.5]]) == pytest.approx(0.6)
+    assert balanced_largest_share(128, 8) == pytest.approx(0.171, abs=0.002)
+    assert balanced_largest_share(1024, 8) == pytest.approx(0.141, abs=0.001)
+    share, matched = stability([0, 0, 1, 1, 2, 2], [1, 1, 2, 2, 0, 1], 3)
+    assert share == pytest.approx(5 / 6) and matched.tolist() == [1, 2, 0]
 
 
 def test_cosine_scores_leave_lengths_out_and_have_no_scale_to_fit():
@@ -192,17 +198,14 @@ def test_fit_without_training_refuses_what_cannot_work():
     assert fit_without_training(samples(), 1).soft(0, samples()[0], membership="causal").eq(1).all()
 
 
-def test_principal_directions_hold_the_variance_of_the_exact_ones():
+def test_principal_directions_hold_the_variance_and_do_not_turn_with_the_rounding():
     x = torch.randn(500, 40, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 0.1, 40)
     x = x - x.mean(0)
     directions = principal_directions(x, 5)
     assert torch.allclose(directions.T @ directions, torch.eye(5), atol=1e-4)
     best = torch.linalg.eigvalsh(x.T @ x)[-5:].sum()
     assert float((x @ directions).square().sum() / best) > 0.999
-
-
-def test_principal_directions_of_nearly_one_variance_do_not_turn_with_the_rounding():
-    """In float32 they turned by 0.00007 between processors, and a token between two groups changed its group."""
+    # In float32 they turned by 0.00007 between processors, and a token between two groups changed its group.
     draw = torch.Generator().manual_seed(0)
     turned = torch.linalg.qr(torch.randn(40, 40, generator=draw))[0]
     x = torch.randn(2000, 40, generator=draw) * torch.linspace(1.01, 1, 40) @ turned
@@ -228,12 +231,3 @@ def test_spherical_kmeans_finds_directions_and_leaves_no_bucket_empty():
         spherical_kmeans(x, 301)
     with pytest.raises(BadSetting, match="finite"):
         spherical_kmeans(x / 0, 2)
-
-
-def test_dominance_by_hand():
-    assert largest_share(torch.tensor([[0, 0, 1, 2], [0, 0, 0, 1]]).numpy(), 4) == 5 / 8
-    assert confidence([[0.7, 0.3], [0.5, 0.5]]) == pytest.approx(0.6)
-    assert balanced_largest_share(128, 8) == pytest.approx(0.171, abs=0.002)
-    assert balanced_largest_share(1024, 8) == pytest.approx(0.141, abs=0.001)
-    share, matched = stability([0, 0, 1, 1, 2, 2], [1, 1, 2, 2, 0, 1], 3)
-    assert share == pytest.approx(5 / 6) and matched.tolist() == [1, 2, 0]

@@ -53,10 +53,13 @@ def test_equals_the_printed_steps_and_rows_sum_to_one(batch, tokens, groups, ite
     assert torch.allclose(assignment.sum(-1), torch.ones(batch, tokens), atol=1e-6)
 
 
-def test_balances_the_groups_and_stands_scores_that_overflow_exp():
+def test_groups_are_balanced_and_no_iteration_only_normalises_rows():
     scores = random(400, 8, seed=0) * 0.4 + torch.tensor([60.0] + [0.0] * 7)
     share = sinkhorn(scores.half(), 0.1, 50).mean(0)
     assert torch.allclose(share, torch.full((8,), 1 / 8), atol=2e-3)
+    assert sinkhorn(torch.zeros(2, 0, 3)).shape == (2, 0, 3)
+    scores = torch.randn(5, 3)
+    assert torch.allclose(sinkhorn(scores, 0.5, 0), torch.softmax(scores / 0.5, -1))
 
 
 @pytest.mark.parametrize("iterations", [1, 10, 50])
@@ -162,12 +165,6 @@ def test_a_prefix_is_balanced_however_far_apart_its_scores_are_and_passes_gradie
 def test_refusals(call, word):
     with pytest.raises(AnalysisError, match=word):
         call(torch.ones(6, 3))
-
-
-def test_no_token_gives_no_row_and_no_iteration_only_normalises_rows():
-    assert sinkhorn(torch.zeros(2, 0, 3)).shape == (2, 0, 3)
-    scores = torch.randn(5, 3)
-    assert torch.allclose(sinkhorn(scores, 0.5, 0), torch.softmax(scores / 0.5, -1))
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,14 @@ def test_tables_turn_as_those_of_transformers():
     assert torch.allclose(turned[2, 0], torch.tensor([math.cos(2), 0, math.sin(2), 0, 7.0]))
 
 
-def test_equal_bytes_are_the_same_cache():
+def test_equal_bytes_are_the_same_cache_and_one_document_cannot_choose():
     for kind in ("dsa", "qsa", "m3", "seer", "low_rank"):
         sizes = Sizes(index_bytes=32, unit=16, ratio=4).for_kind(kind, 4)
         assert sizes.cached(kind, 4, 32) == 32
     assert Sizes(unit=16).for_kind("moba", 4).cached("moba", 4, 32) == 16
     assert Sizes().for_kind("dsa", 4).multiplied("dsa", 8, 4, 32) == 4 * 17
+    with pytest.raises(NotFitted):
+        Fitting("dsa", D, HEADS, GROUPS, DIM, Sizes()).fit()
 
 
 @pytest.mark.parametrize(
@@ -165,8 +167,3 @@ def test_equal_bytes_are_the_same_cache():
 def test_what_cannot_be_fitted_is_refused(layer, kind, settings, error):
     with pytest.raises(error):
         fit_indexer(kind, *layer[::2], **SMALL | settings)
-
-
-def test_one_document_cannot_choose():
-    with pytest.raises(NotFitted):
-        Fitting("dsa", D, HEADS, GROUPS, DIM, Sizes()).fit()

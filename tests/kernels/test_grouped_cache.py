@@ -65,25 +65,27 @@ def test_another_window_on_the_same_cache_sorts_anew():
     assert layer.get_seq_length() == 0 and not layer.is_sorted
 
 
-def test_a_cache_of_another_apply_is_refused():
+def test_a_cache_of_another_apply_and_beams_are_refused():
     lm, ids = tiny("llama"), token_ids(1, 40)
     with apply(lm, Focus.build(router()), kernels=True):
         cache = GroupedCache(lm.config)
         stepped(lm, ids, cache, 30)
     with apply(lm, Focus.build(router()), kernels=True), pytest.raises(AnalysisError, match="holds 40 tokens .* saw 0"):
         lm(ids[:, :1], **as_past(lm, cache), use_cache=True)
+    lm = tiny("llama")
+    with apply(lm, Focus.build(router()), kernels=True), pytest.raises(AnalysisError, match="3 beams"):
+        lm.generate(token_ids(1, 8), num_beams=3, max_new_tokens=2)
+    with pytest.raises(AnalysisError, match="greedy"):
+        GrowingCache(lm.config).layers[0].reorder_cache(torch.tensor([0]))
 
 
-def test_sampling_draws_the_same_tokens():
+def test_a_sampled_or_padded_text_is_the_same():
     lm, ids, drawn = tiny("llama"), token_ids(2, 25), []
     for kernels in (False, True):
         with apply(lm, Focus.build(router(6, 2)), kernels=kernels):
             torch.manual_seed(3)
             drawn.append(lm.generate(ids, max_new_tokens=30, do_sample=True, top_k=20, num_return_sequences=2))
     assert torch.equal(*drawn)
-
-
-def test_padding_falls_back_and_says_so():
     lm, (ids, mask) = tiny("llama"), left_padded(2, 30)
     options = dict(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False)
     with apply(lm, Focus.build(router())):
@@ -91,14 +93,6 @@ def test_padding_falls_back_and_says_so():
     with apply(lm, Focus.build(router()), kernels=True):
         assert torch.equal(lm.generate(**options), wanted)
         assert {(entry.kernel, "padding" in entry.why) for entry in ran(lm)} == {("masked blocks", True)}
-
-
-def test_beam_search_is_refused_with_kernels_too():
-    lm = tiny("llama")
-    with apply(lm, Focus.build(router()), kernels=True), pytest.raises(AnalysisError, match="3 beams"):
-        lm.generate(token_ids(1, 8), num_beams=3, max_new_tokens=2)
-    with pytest.raises(AnalysisError, match="greedy"):
-        GrowingCache(lm.config).layers[0].reorder_cache(torch.tensor([0]))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "gemma2"])

@@ -34,13 +34,10 @@ def test_without_a_compiler_torch_runs(monkeypatch):
         chosen(ONE, backend="compiled")
 
 
-def test_several_groups_run_by_lowest_shared_group_where_that_pays():
+def test_several_groups_run_by_lowest_shared_group_where_that_pays_and_else_masked():
     built = chosen(random_tokens(32768, 16, 2))
     assert built.kernel == "lowest shared group" and built.cost < 0.6
     assert built.retained == pytest.approx(0.242 + 0.758 * 2 * 128 / 32768, abs=0.01)
-
-
-def test_where_sparse_cannot_win_masked_dense_runs():
     built = chosen(random_tokens(4096, 8, 3))  # 82% of the pairs, computed 1.1 times
     assert built.kernel == "masked" and built.cost == 1.5 and built.retained > 0.8
     q, members = torch.randn(1, 2, 300, 8), random_tokens(300, 8, 3)

@@ -17,12 +17,21 @@ def by_numpy(rows, mass):
     return np.minimum((best.cumsum(-1) < mass * rank.SLACK).sum(-1) + 1, (best > 0).sum(-1))
 
 
-def test_by_hand_and_with_ties():
+def test_ranks_and_the_least_that_is_counted_by_hand():
     assert top_p_rank(torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2], [1.0, 0.0, 0.0]])).tolist() == [2, 3, 1]
     assert [int(top_p_rank(torch.tensor([0.4, 0.3, 0.2, 0.1]), mass)) for mass in (0.4, 0.5)] == [1, 2]
     assert top_p_rank([0.25] * 4, 1.0) == 4 and top_p_rank(np.full(10, 0.1), 0.9) == 9
     assert top_p_rank(torch.full((1, 4096), 1 / 4096), 0.5).tolist() == [2048]
     assert top_p_rank(torch.tensor([0.5] + [0.005] * 100), 0.75) == 51
+    # Of 0.5 0.3 0.15 0.05 the first two reach 0.7, three 0.9, all 1.
+    row = torch.tensor([0.3, 0.05, 0.5, 0.15])
+    assert [rank.top_p(row, mass)[1].item() for mass in (0.7, 0.9, 1.0)] == pytest.approx([0.3, 0.15, 0.05])
+    assert analysis.top_p_rank is top_p_rank
+    for mass in (0.0, -1, 1.1, float("nan")):
+        with pytest.raises(BadSetting, match="mass"):
+            top_p_rank(torch.ones(3), mass)
+    with pytest.raises(BadSetting, match="single number"):
+        top_p_rank(0.5)
 
 
 @pytest.mark.parametrize("length", [1, 2, 33, 1024, 3000])
@@ -58,21 +67,6 @@ def test_types_and_shapes(kind):
     assert top_p_rank(torch.zeros(0, 4)).shape == (0,) and top_p_rank(torch.zeros(2, 3)).tolist() == [0, 0]
 
 
-def test_bad_input_is_refused():
-    assert analysis.top_p_rank is top_p_rank
-    for mass in (0.0, -1, 1.1, float("nan")):
-        with pytest.raises(BadSetting, match="mass"):
-            top_p_rank(torch.ones(3), mass)
-    with pytest.raises(BadSetting, match="single number"):
-        top_p_rank(0.5)
-
-
-def test_the_least_that_is_counted_by_hand():
-    """Of 0.5 0.3 0.15 0.05 the first two reach 0.7, three 0.9, all 1."""
-    row = torch.tensor([0.3, 0.05, 0.5, 0.15])
-    assert [rank.top_p(row, mass)[1].item() for mass in (0.7, 0.9, 1.0)] == pytest.approx([0.3, 0.15, 0.05])
-
-
 # Queries at places 4 and 5 of a window, keys at 0 to 4; key 0 is the sink. Far is two or more tokens back.
 ROWS, COLUMNS, FAR = np.array([4, 5]), np.arange(5), 2
 READ = np.array([[0.5, 0.1, 0.2, 0.1, 0.1], [0.4, 0.0, 0.3, 0.2, 0.1]])
@@ -90,14 +84,11 @@ def test_far_reading_leaves_the_sink_and_what_is_hidden_out():
     assert uniform[:4].tolist() == pytest.approx([1 / 5, 1 / 5 + 1 / 3, 2 / 5 + 2 / 3, 0])
 
 
-def test_the_strongest_head_is_the_first_of_those_that_give_most():
+def test_far_reading_of_heads_by_hand():
     attention = np.array([[[0.1, 0.4, 9.0]], [[0.3, 0.4, 9.0]]], np.float32)
     share, head = np.empty((1, 2), np.float32), np.empty((1, 2), np.int32)
     strongest(attention, share, head)
     assert share.tolist() == np.float32([[0.3, 0.4]]).tolist() and head.tolist() == [[1, 0]]
-
-
-def test_a_link_comes_once_and_keeps_its_stronger_head():
     places, heads = np.full((2, 6, 2), -1, np.int32), np.zeros((2, 6, 2), np.int16)
     shares = np.zeros((2, 6, 2), np.float32)
     for layer, factor in enumerate((1.0, 0.5, 2.0)):
@@ -106,9 +97,6 @@ def test_a_link_comes_once_and_keeps_its_stronger_head():
     assert places[0, 4].tolist() == [2, 1] and shares[0, 4].tolist() == pytest.approx([0.4, 0.2])
     assert places[1, 2].tolist() == [5, 4] and shares[1, 2].tolist() == pytest.approx([0.6, 0.4])
     assert heads[0, 4].tolist() == [21, 21] and (places[0, :4] == -1).all() and (places[1, [0, 4, 5]] == -1).all()
-
-
-def test_bands_hold_the_pairs_and_their_mass():
     # Bands 2 to 3 and 4 or more tokens back.
     upto = np.array([[3, 1, 0], [4, 2, 0]])
     pairs = np.array([[False, True, True, False, False], [False, False, True, False, True]])

@@ -44,12 +44,18 @@ def test_against_a_search_in_float64(past, length, kv_heads):
     assert (exact - wanted).abs().max() < 1e-12 and torch.equal(retained, reads)
 
 
-def test_a_count_of_its_own_for_every_query():
+def test_counts_of_every_query_scores_far_apart_and_half_precision():
     q, k, v = states(200)
     counts = torch.randint(1, 90, q.shape[:3], generator=torch.Generator().manual_seed(3))
     wanted, reads = oracle(q, k, v, counts)
     for result, retained in (topk_attention(q, k, v, counts), _by_torch(q, k, v, counts, 8**-0.5, 0)):
         assert (result - wanted).abs().max() < 3e-6 and torch.equal(retained, reads)
+    q, k, v = states(300, scale=60.0)
+    counts = torch.tensor([3, 3, 50, 50])[None, :, None].expand(q.shape[:3])
+    assert (topk_attention(q, k, v, [3, 3, 50, 50])[0] - oracle(q, k, v, counts)[0]).abs().max() < 1e-4
+    q, k, v = (x.bfloat16() for x in states(300))
+    out, _ = topk_attention(q, k, v, [3, 3, 50, 50])
+    assert out.dtype == torch.bfloat16 and (out - oracle(q, k, v, counts)[0]).abs().max() < 2e-2
 
 
 @pytest.mark.parametrize("past", [0, 30])
@@ -76,20 +82,16 @@ def test_all_that_tie_with_the_last_one_are_read(length):
         assert kernel(q, k, v, [length], past=length - 1)[1].item() == length
 
 
-def test_equal_scores_are_all_read():
+def test_equal_scores_are_all_read_and_the_smallest_that_is_kept():
     q, k, v = torch.zeros(1, 2, 600, 4), normal(1, 2, 600, 4), normal(1, 2, 600, 4)
     out, retained = topk_attention(q, k, v, [5, 5])
     assert (retained == torch.arange(1, 601)).all()
     assert (out - v.cumsum(2) / torch.arange(1, 601)[:, None]).abs().max() < 1e-5
-
-
-def test_scores_far_apart_and_half_precision():
-    q, k, v = states(300, scale=60.0)
-    counts = torch.tensor([3, 3, 50, 50])[None, :, None].expand(q.shape[:3])
-    assert (topk_attention(q, k, v, [3, 3, 50, 50])[0] - oracle(q, k, v, counts)[0]).abs().max() < 1e-4
-    q, k, v = (x.bfloat16() for x in states(300))
-    out, _ = topk_attention(q, k, v, [3, 3, 50, 50])
-    assert out.dtype == torch.bfloat16 and (out - oracle(q, k, v, counts)[0]).abs().max() < 2e-2
+    scores = torch.tensor([[5.0, 2.0, 2.0, 1.0, -math.inf]] * 2)[None, :, None]  # [1, 2, 1, 5]
+    for counts, wanted in {(1, 2): [5.0, 2.0], (3, 4): [2.0, 1.0], (5, 9): [-math.inf, -math.inf]}.items():
+        assert smallest_kept(scores, list(counts)).flatten().tolist() == wanted
+        item = torch.tensor(counts)[None, :, None]
+        assert smallest_kept(scores, item).flatten().tolist() == wanted
 
 
 def test_threads_do_not_change_the_result():
@@ -101,11 +103,3 @@ def test_threads_do_not_change_the_result():
     finally:
         torch.set_num_threads(threads)
     assert all(torch.allclose(a, b, atol=2e-6) for a, b in zip(result, wanted, strict=True))
-
-
-def test_the_smallest_score_that_is_kept():
-    scores = torch.tensor([[5.0, 2.0, 2.0, 1.0, -math.inf]] * 2)[None, :, None]  # [1, 2, 1, 5]
-    for counts, wanted in {(1, 2): [5.0, 2.0], (3, 4): [2.0, 1.0], (5, 9): [-math.inf, -math.inf]}.items():
-        assert smallest_kept(scores, list(counts)).flatten().tolist() == wanted
-        item = torch.tensor(counts)[None, :, None]
-        assert smallest_kept(scores, item).flatten().tolist() == wanted

@@ -56,11 +56,15 @@ def test_what_is_no_policy_is_refused(policy_text, sentence):
         CSA.build(policy_text)
 
 
-def test_the_mask_by_hand_with_ties_and_a_cap():
+def test_the_mask_by_hand_with_ties_and_a_cap_which_runs_with_a_gradient():
     rows = [[1.0, 9.0, 9.0, 9.0], [3.0, 1.0, 9.0, 9.0], [2.0, 2.0, 3.0, 9.0], [4.0, 1.0, 3.0, 3.0]]
     mask = read_keys(CSA.build({"layers": 1, "heads": 2, "policy": [1, 9, 2]}), block([rows, rows])).int().tolist()
     assert mask[0] == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]
     assert mask[1] == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1]], "the cap is 2; ties all stay"
+    lm, ids = deepcopy(tiny("llama")).requires_grad_(True), token_ids(1, 12)
+    with apply(lm, CSA.build(policy(1, 4, 9, 30)), kernels=True):
+        lm(ids, use_cache=False).logits.sum().backward()
+        assert {layer_run.kernel for layer_run in ran(lm)} == {"masked blocks"}
 
 
 def test_reads_are_what_the_budgets_say_and_grow_with_the_cap():
@@ -76,13 +80,6 @@ def test_reads_are_what_the_budgets_say_and_grow_with_the_cap():
             assert getattr(counted, name) == pytest.approx(predicted[name], rel=1e-12)
         shares.append(counted.reads_causal)
     assert shares == sorted(shares) and shares[-1] < 1
-
-
-def test_with_a_gradient_the_masked_path_runs():
-    lm, ids = deepcopy(tiny("llama")).requires_grad_(True), token_ids(1, 12)
-    with apply(lm, CSA.build(policy(1, 4, 9, 30)), kernels=True):
-        lm(ids, use_cache=False).logits.sum().backward()
-        assert {layer_run.kernel for layer_run in ran(lm)} == {"masked blocks"}
 
 
 def test_eviction_by_hand():

@@ -81,10 +81,17 @@ def test_an_example_that_can_be_redone_on_paper():
     assert snapkv[:2] == pytest.approx([0.5 / 5, 0.5 / 5]), "five neighbours, three of them beyond the ends"
 
 
-def test_keydiff_keeps_the_key_that_differs():
+def test_what_each_rule_keeps():
     keys = torch.tensor([[1.0, 0.0], [5.0, 0.0], [0.0, 2.0], [3.0, 0.0]])[None, None]
     scores = eviction_scores("keydiff", keys, keys, keys)
     assert evict(scores, 0.75)[0, 0].tolist() == [False, False, True, False]
+    scores = torch.tensor([[[9.0, 1, 8, 2, 3, 4, 0, 0]]])
+    assert H2O(ratio=0.5).kept_keys(0, scores)[0, 0].nonzero().flatten().tolist() == [0, 2, 6, 7]
+    counts = [falling_budget(layer, 5, 100, 20, 500) for layer in range(5)]
+    assert counts == [20 + 156, 20 + 118, 20 + 80, 20 + 42, 20 + 4], "least 80 / 20, most 160 - 4"
+    assert falling_budget(0, 1, 100, 20, 500) == 100 and falling_budget(2, 5, 10, 20, 500) == 10
+    steep = [falling_budget(layer, 5, 100, 20, 120) for layer in range(5)]
+    assert steep[0] == 120 and sum(steep) == 500, "no layer keeps more than there is"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,22 +133,16 @@ def test_expected_attention_under_a_soft_cap():
     assert torch.allclose(scores, wanted[1:], rtol=1e-3, atol=0)
 
 
-def test_every_head_keeps_its_best():
+def test_what_each_scope_keeps():
     scores = torch.tensor([[[4.0, 1, 3, 2, 0], [0, 9, 9, 9, 1]]])
     stays = analysis.evict(scores, 0.6)
     assert stays.tolist() == [[[True, False, True, False, False], [False, False, True, True, False]]], "later of equals"
-
-
-def test_a_layer_shares_its_keys_out():
     scores = torch.tensor([[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], [*[0.0] * 8, 0.01, 0.02]]])
     stays = evict(scores, 0.5, "layer", safe=0.4)
     assert stays[0, 0].sum() == 8 and stays[0, 1].nonzero().flatten().tolist() == [8, 9], "int(0.4 * 5) are safe"
     assert evict(scores, 0.5, "layer", safe=0.0)[0, 1].sum() == 0
     assert torch.equal(evict(scores, 0.5, "layer", safe=1.0), evict(scores, 0.5))
-
-
-def test_a_layer_mixes_even_budgets_with_its_own():
-    """By hand: of 2 x 5 keys the layer's best are 9 and 1; 0.4 x 5 + 0.6 of these are 7.4 and 2.6."""
+    # By hand: of 2 x 5 keys the layer's best are 9 and 1; 0.4 x 5 + 0.6 of these are 7.4 and 2.6.
     first = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
     stays = evict(torch.tensor([[first, [*[0.0] * 8, 0.01, 0.15]]]), 0.5, "mixed", safe=0.4)
     assert stays[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6, 7, 8, 9]
@@ -159,19 +160,6 @@ def test_counts_equal_the_budget(ratio):
     layer = evict(scores, ratio, "layer")
     assert (layer.sum((1, 2)) == 2 * count).all() and (layer.sum(-1) >= int(0.2 * count)).all()
     assert evict(scores, 0.0).all()
-
-
-def test_h2o_keeps_the_newest_half():
-    scores = torch.tensor([[[9.0, 1, 8, 2, 3, 4, 0, 0]]])
-    assert H2O(ratio=0.5).kept_keys(0, scores)[0, 0].nonzero().flatten().tolist() == [0, 2, 6, 7]
-
-
-def test_a_pyramid_falls_and_keeps_its_sum():
-    counts = [falling_budget(layer, 5, 100, 20, 500) for layer in range(5)]
-    assert counts == [20 + 156, 20 + 118, 20 + 80, 20 + 42, 20 + 4], "least 80 / 20, most 160 - 4"
-    assert falling_budget(0, 1, 100, 20, 500) == 100 and falling_budget(2, 5, 10, 20, 500) == 10
-    steep = [falling_budget(layer, 5, 100, 20, 120) for layer in range(5)]
-    assert steep[0] == 120 and sum(steep) == 500, "no layer keeps more than there is"
 
 
 @pytest.mark.parametrize(

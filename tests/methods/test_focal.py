@@ -66,10 +66,16 @@ def test_the_literal_mean_reads_the_future_and_the_others_do_not(family):
         assert (gap > 1e-3) == leaks, (mean, gap)
 
 
-def test_the_last_token_of_a_literal_mean_is_that_of_the_prefix():
+def test_the_last_token_of_a_literal_mean_is_that_of_the_prefix_and_all_keys_are_read():
     rows = torch.randn(1, 9, 2).mul(torch.tensor([1.0, 0])).add(torch.tensor([0.0, 1]))
     a, b = (Learned.build(warm(), mean=mean, tau_min=0.5).tau(rows, 128) for mean in ("prefix", "literal"))
     assert a[0, -1] == pytest.approx(float(b[0, -1]), abs=1e-6) and not torch.allclose(a, b)
+    for method in (Focal(), Learned.build(warm())):
+        counter = ReadCounter(24)
+        with torch.no_grad(), apply(tiny("llama"), method, watch=counter):
+            tiny("llama")(token_ids(1, 24), use_cache=False)
+        reads = counter.reads(method)
+        assert reads.reads_causal == reads.kv_read == pytest.approx(1.0) and not method.ceiling
 
 
 def test_the_temperature_acts_before_the_soft_cap():
@@ -78,15 +84,6 @@ def test_the_temperature_acts_before_the_soft_cap():
     raw, inside = torch.atanh(plain / 2) * 2, plain.abs() < 1.9
     assert torch.allclose(torch.tanh(raw * 2 / 2)[inside] * 2, sharp[inside], atol=1e-3)
     assert sharp.abs().max() <= 2
-
-
-def test_all_keys_are_read():
-    for method in (Focal(), Learned.build(warm())):
-        counter = ReadCounter(24)
-        with torch.no_grad(), apply(tiny("llama"), method, watch=counter):
-            tiny("llama")(token_ids(1, 24), use_cache=False)
-        reads = counter.reads(method)
-        assert reads.reads_causal == reads.kv_read == pytest.approx(1.0) and not method.ceiling
 
 
 def test_a_gradient_reaches_the_weights_unless_the_paper_s_clip_stops_it():

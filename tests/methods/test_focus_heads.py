@@ -145,14 +145,6 @@ def test_each_head_is_balanced_by_itself_and_comes_back_from_its_file(routers, t
     assert router_hash(shared) == router_hash(FocusRouter.load(tmp_path / "earlier")) != router_hash(by_head)
 
 
-def test_what_cannot_be_is_refused(routers):
-    model, by_head, shared, _ = routers
-    with pytest.raises(BadSetting, match="for 3 key-value heads"):
-        Focus.build(FocusRouter(model.num_layers, model.width, heads=3)).check(model.lm)
-    with pytest.raises(BadSetting, match="groups that all heads share"):
-        carry("focus", Focus.build(by_head), model.num_layers)
-
-
 def test_pairs_are_the_mean_of_the_heads(routers):
     model, by_head, _, ids = routers
     noted = Noted.build(by_head)
@@ -195,8 +187,13 @@ def test_training_moves_each_head_by_its_own_tokens(tmp_path):
     assert torch.allclose(*directions, atol=1e-5)
 
 
-def test_heads_as_texts_of_their_own():
+def test_heads_are_texts_of_their_own_and_what_cannot_be_is_refused(routers):
     members, states = torch.arange(12).view(1, 2, 3, 2) % 5 == 0, torch.arange(12).view(1, 6, 2, 1)
     assert torch.equal(texts_of(members)[2], members[0, :, 2])
     assert apart(states, members)[1, :, :, 0].tolist() == [[4, 5], [6, 7]]
     assert torch.equal(apart(states, members[:, :, 0]), states)
+    model, by_head, shared, _ = routers
+    with pytest.raises(BadSetting, match="for 3 key-value heads"):
+        Focus.build(FocusRouter(model.num_layers, model.width, heads=3)).check(model.lm)
+    with pytest.raises(BadSetting, match="groups that all heads share"):
+        carry("focus", Focus.build(by_head), model.num_layers)

@@ -59,14 +59,11 @@ def test_six_tokens_by_hand(settings, read):
     assert torch.allclose(computed, fractions(read), atol=1e-6)
 
 
-def test_a_token_of_two_groups_reads_both():
+def test_a_token_of_two_groups_reads_both_and_sinks_follow_the_padding():
     both = one_hot(GROUPS)
     both[0, 5] = True
     computed = _probabilities(method(n_sink=0), block(both))[0, 0]
     assert torch.allclose(computed[5], torch.tensor(WEIGHTS) / 21.0)
-
-
-def test_sinks_are_counted_from_the_first_real_token():
     computed = _probabilities(method(), block(one_hot("AA" + "BABA"), first=2))[0, 0]  # two tokens of left padding
     assert (computed[:2] == 0).all() and (computed[:, :2] == 0).all()
     assert torch.allclose(computed[5], torch.tensor([0, 0, 3, 4, 5, 6]) / 18)  # sink 2, group 3, window 4 and itself
@@ -115,16 +112,13 @@ def test_memberships_by_hand_literal_and_causal():
         assert bool((groups - moved)[:4].abs().max() > 1e-4) == (name == "literal"), "a later token moves earlier ones"
 
 
-def test_hard_and_straight_through_memberships():
+def test_memberships_are_the_routers_and_it_says_what_it_was_made_for():
     router = FocusRouter(1, 4, groups=4, top=2)
     hidden = torch.randn(1, 6, 4)
     hard = Focus.build(router).token_features(0, hidden, None)
     assert hard.dtype == torch.bool and (hard.sum(-1) == 2).all()
     through = Focus.build(router, reading="straight_through").token_features(0, hidden, None)
     assert torch.allclose(through, hard.float(), atol=1e-6) and through.requires_grad
-
-
-def test_the_router_says_what_it_was_made_for():
     focus = Focus.build(FocusRouter(1, 4, groups=4, top=2, window=9, n_sink=3))
     assert (focus.top, focus.window, focus.n_sink, focus.addon().K) == (2, 9, 3, 4)
     assert Focus.build(focus.router, window=5).window == 5

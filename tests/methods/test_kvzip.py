@@ -76,7 +76,7 @@ def test_a_prompt_that_cannot_be_repeated_is_refused_and_the_model_is_left_as_it
         pass
 
 
-def test_the_line_is_ridge_regression_of_the_logarithms():
+def test_a_line_is_ridge_regression_also_through_two_points():
     lm, windows = tiny("llama"), token_ids(3, 40)
     model = load_model(lm)
     fitted = METHODS["kvzap"]().fit(model, windows).fitted
@@ -99,10 +99,7 @@ def test_the_line_is_ridge_regression_of_the_logarithms():
     method = METHODS["kvzap"].build(fitted, ratio=0.7, window=5)
     logits(lm, windows[:1], method)
     assert all(stays[..., -5:].all() and (stays.sum(-1) == 12).all() for stays in method.kept_.values())
-
-
-def test_a_line_through_two_points():
-    """y = 3 x + 1 at x = 0 and 2: variance 1, so the slope is 3 / (1 + penalty), and the mean stays on the line."""
+    # y = 3 x + 1 at x = 0 and 2: variance 1, so the slope is 3 / (1 + penalty), and the mean stays on the line.
     x, y = torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [7.0]])
     weight, bias = ridge(torch.tensor(2.0), x.sum(0), y.sum(0), x.T @ x, x.T @ y)
     assert weight.item() == pytest.approx(3 / (1 + PENALTY)) and (weight + bias).item() == pytest.approx(4.0)

@@ -96,9 +96,13 @@ def placed(answer) -> list[int]:
     return [layer for layer, letter in enumerate(answer.pattern) if letter == "F" and layer]
 
 
-def test_the_overlap_by_hand():
+def test_overlaps_and_patterns_by_hand():
     """Two layers, one query: keys 0 and 1 against 1 and 3."""
     assert overlap(torch.tensor([[[0, 1]], [[3, 1]]]), 4).tolist() == [[1, 0.5], [0.5, 1]]
+    assert spread(6, 2) == [0, 3] and spread(7, 3) == [0, 2, 4] and spread(2, 9) == [0, 1]
+    assert spelled([0, 3], 6) == "FSSFSS"
+    shares = np.array([[1, 0.5, 0.2], [0.5, 1, 0.4], [0.2, 0.4, 1]])
+    assert place_anchors(shares, 2) == [0, 2] and served(shares, [0, 2]) == 0.5 and served(shares, [0]) == 0.35
 
 
 def total(shares: np.ndarray, anchors: list[int]) -> float:
@@ -117,10 +121,3 @@ def test_anchors_are_the_best_of_all_placements():
             placements = [[0, *further] for further in itertools.combinations(range(1, layers), count - 1)]
             best = max(total(shares, anchors) for anchors in placements)
             assert placed in placements and total(shares, placed) == pytest.approx(best)
-
-
-def test_patterns_by_hand():
-    assert spread(6, 2) == [0, 3] and spread(7, 3) == [0, 2, 4] and spread(2, 9) == [0, 1]
-    assert spelled([0, 3], 6) == "FSSFSS"
-    shares = np.array([[1, 0.5, 0.2], [0.5, 1, 0.4], [0.2, 0.4, 1]])
-    assert place_anchors(shares, 2) == [0, 2] and served(shares, [0, 2]) == 0.5 and served(shares, [0]) == 0.35

@@ -24,23 +24,17 @@ def rows(method, scores, first_row: int = 0) -> list[list[int]]:
     return read_keys(method, block(scores, first_row=first_row))[0].int().tolist()
 
 
-def test_the_mask_by_hand_and_the_future_takes_no_place():
+def test_the_mask_by_hand_ties_and_the_future_takes_no_place():
     assert rows(ORACLE(k=1), SCORES) == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [1, 0, 0, 0]]
     assert rows(ORACLE(k=2), SCORES) == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]]
     for count in (4, 1 << 20):
         assert list(map(sum, rows(ORACLE(k=count), SCORES))) == [1, 2, 3, 4], "fewer keys than are kept are all read"
     besides = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1]]
     assert rows(ORACLE(k=1, keep_window=1), SCORES) == besides
-
-
-def test_all_that_tie_with_the_last_one_stay():
     tied = [[5.0, 2.0, 2.0, 2.0, 1.0, 7.0]]
     assert rows(ORACLE(k=3), tied, 5) == [[1, 1, 1, 1, 0, 1]]
     assert rows(ORACLE(k=2), tied, 5) == [[1, 0, 0, 0, 0, 1]]
     assert rows(ORACLE(k=1), [[0.0] * 4], 3) == [[1, 1, 1, 1]]
-
-
-def test_a_fraction_is_of_what_is_visible_rounded_up_and_at_least_one():
     assert rows(ORACLE(fraction=0.5), SCORES) == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 1, 0], [1, 0, 1, 0]]
     scores = torch.randn(200, 200, generator=torch.Generator().manual_seed(0))
     for share in (0.05, 0.1, 0.3, 0.7, 1.0):

@@ -32,10 +32,15 @@ def error(size, features, rounds=6):
     return off / rounds
 
 
-def test_features_by_hand():
+def test_directions_and_features_by_hand():
     """x = (1, 2), directions (1, 0) and (0, 1): exponents 1 - 2.5 and 2 - 2.5, the larger taken out."""
     features, largest = random_features(torch.tensor([1.0, 2.0]), torch.eye(2))
     assert largest.item() == -0.5 and features.tolist() == pytest.approx([math.exp(-1) + EPS, 1 + EPS])
+    for directions in orthogonal_directions(20, 8, torch.Generator().manual_seed(0)).split(8):
+        products = directions @ directions.T
+        assert (products - products.diag().diag()).abs().max() < 1e-4
+    vectors = orthogonal_directions(4000, 8, torch.Generator().manual_seed(0))
+    assert float(vectors.square().sum(1).mean()) == pytest.approx(8, rel=0.05)
 
 
 def test_weights_against_the_formula_in_float64():
@@ -70,14 +75,6 @@ def test_a_product_of_features_is_the_exponential_on_average(monkeypatch):
     products = torch.stack(rounds)
     off = (products.mean(0) - (x @ y.T).exp()) / (products.std(0) / 20)
     assert off.abs().max() < 4.5
-
-
-def test_directions_are_orthogonal_in_blocks_and_as_long_as_normal_vectors():
-    for directions in orthogonal_directions(20, 8, torch.Generator().manual_seed(0)).split(8):
-        products = directions @ directions.T
-        assert (products - products.diag().diag()).abs().max() < 1e-4
-    vectors = orthogonal_directions(4000, 8, torch.Generator().manual_seed(0))
-    assert float(vectors.square().sum(1).mean()) == pytest.approx(8, rel=0.05)
 
 
 def test_the_error_falls_with_more_features_and_grows_with_longer_vectors():

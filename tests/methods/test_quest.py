@@ -12,13 +12,14 @@ from tests.made.tiny import tiny, token_ids
 QUEST = METHODS["quest"]
 
 
-def test_bounds_by_hand():
+def test_bounds_and_numbers_of_pages_by_hand():
     keys = torch.tensor([[1.0, -2.0], [3.0, 0.5], [-1.0, 4.0], [0.0, 5.0]])[None, None]
     low, high = page_bounds(keys, 2)
     assert low[0, 0].tolist() == [[1.0, -2.0], [-1.0, 4.0]] and high[0, 0].tolist() == [[3.0, 0.5], [0.0, 5.0]]
     query = torch.tensor([[2.0, -1.0]])[None, None]
     # page 0: max(2, 6) + max(2, -0.5) = 8; page 1: max(-2, 0) + max(-4, -5) = -4; the best keys have 5.5 and -5
     assert upper_bounds(query, low, high)[0, 0, 0].tolist() == [8.0, -4.0]
+    assert [QUEST(budget=b, page=16).pages for b in (1, 48, 63, 64, 128)] == [3, 3, 3, 4, 8]
 
 
 @pytest.mark.parametrize("heads, kv_heads", [(4, 4), (4, 2), (3, 1)])
@@ -66,10 +67,6 @@ def test_pages_by_hand():
                 assert attended.read[0, head, i].nonzero().flatten().tolist() == keys
                 wanted = torch.softmax(attended.scores[0, head, i, keys].double(), -1)
                 assert torch.allclose(mass[0, head, i, keys].double(), wanted, atol=1e-6)
-
-
-def test_how_many_pages_there_are():
-    assert [QUEST(budget=b, page=16).pages for b in (1, 48, 63, 64, 128)] == [3, 3, 3, 4, 8]
 
 
 def test_a_step_touches_its_pages_only():

@@ -70,16 +70,13 @@ def test_a_whole_copy_is_a_model_and_both_are_offered(base, tmp_path):
     }
 
 
-def test_an_adapter_of_other_weights_is_refused(base, tmp_path):
+def test_adapters_of_other_weights_are_refused_and_of_a_copy_in_memory_merged(base, tmp_path):
     name = keep_copy(changed(lora_copy(base, 2)), base, "tiny-lora", {})
     config = tmp_path / name / CONFIG
     about = json.loads(config.read_text())
     config.write_text(json.dumps(about | {"revision": "0" * 12}))
     with pytest.raises(BadModel, match="adapter of tiny"):
         load_model(name)
-
-
-def test_a_lora_of_a_copy_that_is_nowhere_stored_is_merged(base, tmp_path):
     hidden = replace(changed(copy_of(base)), revision="in memory")
     tuned = changed(lora_copy(hidden, 2))
     name = keep_copy(tuned, hidden, "tiny-merged", {})

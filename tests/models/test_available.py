@@ -84,14 +84,12 @@ def told_by_the_hub(monkeypatch, **changes) -> None:
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
 
 
-def test_the_hub_says_what_a_model_is_before_it_is_fetched(monkeypatch):
+def test_what_the_hub_says_and_that_it_cannot_be_reached(monkeypatch):
     told_by_the_hub(monkeypatch)
     assert available.on_the_hub("a/b") == available.OnTheHub("a/b", 500, 1010, "mit", False), "no other format"
     told_by_the_hub(monkeypatch, safetensors=None, card_data=None, gated="manual")
     assert available.on_the_hub("a/b") == available.OnTheHub("a/b", None, 1010, "", True)
 
-
-def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch):
     def model_info(api, name, timeout, files_metadata):
         raise ConnectionError("no route")
 
@@ -150,12 +148,9 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "models_cache"
 
 
-def test_a_model_in_models_cache_is_found_by_its_name_everywhere(cache):
+def test_names_are_in_models_cache_folders_or_of_the_hub(cache):
     assert locate("mine") == cache / "mine" == locate("mine", cache)
     assert locate("demo") == cache / "demo"
-
-
-def test_other_names_are_folders_or_of_the_hub(cache):
     assert locate("state") == "state", "a folder without a model hides no name of the Hub"
     assert locate(str(cache / "mine")) == cache / "mine" and locate("owner/name") == "owner/name"
     with pytest.raises(BadModel, match="Folders must lie below inner/"):

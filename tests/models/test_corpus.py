@@ -68,10 +68,12 @@ def test_any_script_and_hostile_markup_pass_unchanged(case):
     assert read_text(GOOD[case].encode()) == GOOD[case]
 
 
-def test_encodings_and_line_ends_become_one():
+def test_encodings_line_ends_and_names_become_one():
     assert read_text("\ufeffa\r\nb\rc\n".encode()) == "a\nb\nc\n"
     for encoding in ("utf-16-le", "utf-16-be"):
         assert read_text("\ufeffé漢\r\n".encode(encoding)) == "é漢\n"
+    assert text_hash("abc") == "ba7816bf8f01" and text_hash("\ud800") != text_hash("\ud801")
+    assert normalise("one \n two\r\n\n\n\nthree   four\n") == "one two\n\nthree four"
 
 
 @given(st.binary(max_size=60))
@@ -89,11 +91,6 @@ def test_a_file_that_is_too_large_is_not_opened(tmp_path, monkeypatch):
     monkeypatch.setattr(type(path), "read_bytes", lambda self: pytest.fail("it was read"))
     with pytest.raises(BadText, match=r"huge.txt has 50\.0 MB"):
         read_file(path)
-
-
-def test_names_and_normalisation_by_hand():
-    assert text_hash("abc") == "ba7816bf8f01" and text_hash("\ud800") != text_hash("\ud801")
-    assert normalise("one \n two\r\n\n\n\nthree   four\n") == "one two\n\nthree four"
 
 
 def test_a_folder_is_split_and_nothing_stands_on_both_sides(tmp_path):
@@ -158,7 +155,7 @@ def test_tokens_cover_the_text_exactly(kind, text):
     assert tokens.shown == tokens.total and len(tokens.pieces) == len(tokens)
 
 
-def test_windows_of_exactly_the_context_and_one_token_more():
+def test_windows_of_exactly_the_context_and_samples_that_fit():
     tokenizer = byte_level()
     text = "x" * 10
     for context, sizes in ((10, [10]), (9, [9, 1]), (5, [5, 5]), (3, [3, 3, 3, 1])):
@@ -166,30 +163,24 @@ def test_windows_of_exactly_the_context_and_one_token_more():
         assert [stop - start for start, stop in tokens.spans] == sizes
         assert tokens.window.tolist() == [i for i, size in enumerate(sizes) for _ in range(size)]
     assert notes(tokenize(tokenizer, text, 10), 10) == []
+    assert all(len(text.encode()) < MAX_BYTES for _, text in sample_texts().values())
+    story = tokenize(demo(), sample_texts()["story"][1], 4096)
+    assert notes(story, 4096) == []
 
 
-def test_a_part_of_a_character_shows_its_bytes():
+def test_parts_of_characters_show_their_bytes_and_whole_ones_never():
     tokens = tokenize(demo(), "a 😀“", 100)
     assert tokens.pieces == ["a", " ", "⟨F0⟩", "⟨9F⟩", "⟨98⟩", "⟨80⟩", "⟨E2⟩", "⟨80⟩", "⟨9C⟩"]
     assert tokens.starts.tolist() == [0, 1, 2, 2, 2, 2, 3, 3, 3] and tokens.ends.tolist() == [1, 2, 3, 3, 3, 3, 4, 4, 4]
     assert tokens.broken.tolist() == [False] * 2 + [True] * 7 and tokens.byte_fallback_share == 7 / 9
     assert "78% of the tokens are single bytes" in notes(tokens, 100)[0]
-
-
-def test_a_whole_character_is_never_shown_as_bytes():
     tokens = tokenize(byte_level(), "cat \ufffd 😀", 100)
     assert "".join(tokens.pieces) == "cat \ufffd 😀" and not tokens.broken.any()
     tokens = tokenize(llama_like(), "the\ncat😀", 100)
     assert tokens.pieces == ["<s>", "the", "\n", "c", "a", "t", "⟨F0⟩", "⟨9F⟩", "⟨98⟩", "⟨80⟩"]
 
 
-def test_the_space_that_a_tokenizer_adds_is_not_in_the_text():
-    tokens = tokenize(llama_like(), " the cat", 100)
-    assert tokens.pieces == ["<s>", "▁", " the", " cat"]
-    assert list(zip(tokens.starts, tokens.ends, strict=True)) == [(0, 0), (0, 0), (0, 4), (4, 8)]
-
-
-def test_every_window_begins_as_the_model_was_trained():
+def test_windows_begin_as_the_model_was_trained_and_an_added_space_is_not_in_the_text():
     tokenizer = llama_like()
     text = "the cat" * 4
     tokens = tokenize(tokenizer, text, 4)
@@ -197,6 +188,9 @@ def test_every_window_begins_as_the_model_was_trained():
     assert (tokens.ids == tokenizer.bos_token_id).sum() == len(tokens.spans) > 2 and tokens.begin == 1
     assert all(stop - start <= 4 for start, stop in tokens.spans) and tokens.shown == tokens.total
     assert tokenize(byte_level(), text, 4).begin == 0
+    tokens = tokenize(llama_like(), " the cat", 100)
+    assert tokens.pieces == ["<s>", "▁", " the", " cat"]
+    assert list(zip(tokens.starts, tokens.ends, strict=True)) == [(0, 0), (0, 0), (0, 4), (4, 8)]
 
 
 @pytest.mark.parametrize("text", ["a", ""])
@@ -217,9 +211,3 @@ def test_a_long_text_is_cut_and_says_so_with_the_numbers():
     begun = tokenize(llama_like(), "b" * 40, 10, max_windows=4)  # 41 tokens with the added space, 9 in each window
     assert (begun.total, begun.shown, len(begun)) == (41, 36, 40)
     assert "has 41 tokens; the first 36 are shown" in notes(begun, 10)[0]
-
-
-def test_the_samples_fit_and_need_no_note():
-    assert all(len(text.encode()) < MAX_BYTES for _, text in sample_texts().values())
-    story = tokenize(demo(), sample_texts()["story"][1], 4096)
-    assert notes(story, 4096) == []

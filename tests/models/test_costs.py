@@ -37,17 +37,14 @@ def shape(**changes) -> Shape:
     return read_shape(LLAMA | changes)
 
 
-def test_a_prefill_by_hand():
+def test_a_prefill_and_a_step_by_hand():
     """Per layer: projections 8x(8+4+4+8) = 192 weights, feed-forward 384; 3 tokens see 1+2+3 = 6 pairs of 8 numbers."""
     attention, others_flops = prefill_flops(shape(), 3)
     assert attention == 2 * 4 * 8 * 6
     assert others_flops == 2 * 3 * 2 * (192 + 384) + 2 * 80  # the head at the last position only
     assert prefill_flops(shape(), 3, "layers") == (attention, 2 * 3 * 2 * (192 + 384))
     assert prefill_flops(shape(), 3, "ffn") == (attention, 2 * 3 * 2 * 384)
-
-
-def test_a_step_by_hand():
-    """Keys and values of 2 heads of 2 in 2 layers: 16 numbers per token; weights 2 x 576 + 80, once for the batch."""
+    # Keys and values of 2 heads of 2 in 2 layers: 16 numbers per token; weights 2 x 576 + 80, once for the batch.
     assert decode_bytes(shape(), 5) == (5 * 16 * 4, (2 * 576 + 80) * 4)
     assert decode_bytes(shape(), 5, 3) == (3 * 5 * 16 * 4, (2 * 576 + 80) * 4)
     assert decode_bytes(shape(), 5, 1, "ffn") == (5 * 16 * 4, 2 * 384 * 4)
@@ -56,10 +53,7 @@ def test_a_step_by_hand():
     assert row["decode_share"] == pytest.approx(960 / 5888) and row["decode_gain"] == pytest.approx(5888 / (5888 - 480))
     assert row["gain_bound"] == max(row["prefill_gain"], row["decode_gain"])
     assert row["ceiling"] == pytest.approx(1 / (1 - max(row["prefill_share"], row["decode_share"])))
-
-
-def test_a_window_limits_pairs_and_cache():
-    """With 2 keys at most, 4 tokens see 1+2+2+2 = 7 pairs, and 2 tokens stay cached; only in the layer that has it."""
+    # With 2 keys at most, 4 tokens see 1+2+2+2 = 7 pairs, and 2 tokens stay cached; only in the layer that has it.
     limited = shape(layer_types=["sliding_attention", "full_attention"], sliding_window=2)
     assert limited.windows == (2, None)
     assert prefill_flops(limited, 4)[0] == 4 * 8 * (7 + 10)
@@ -78,8 +72,14 @@ def test_a_mixture_reads_the_experts_that_some_token_visits():
     assert prefill_flops(mixed, 3, "ffn")[1] == 2 * 3 * 2 * (384 + 32), "each token of a prompt visits its own"
 
 
-def test_amdahl():
+def test_gains_by_amdahl_and_shares_grow_with_context_and_batch():
     assert amdahl(0.2, 0.1) == pytest.approx(1 / 0.82) and amdahl(0.5, 0) == 2 and amdahl(0, 0.1) == amdahl(0.7, 1) == 1
+    llama = read_shape(KNOWN["meta-llama/Llama-3.1-8B"])
+    lengths = [costs(llama, 1 << power)["prefill_share"] for power in range(20)]
+    assert lengths == sorted(lengths)
+    batches = [costs(llama, 4096, 1 << power)["decode_share"] for power in range(9)]
+    assert batches == sorted(batches) and batches[0] < 0.05 < 0.8 < batches[-1]
+    assert len({costs(llama, 4096, batch)["prefill_share"] for batch in (1, 8, 64)}) == 1
 
 
 def test_csas_table_comes_out():
@@ -91,15 +91,6 @@ def test_csas_table_comes_out():
         row = costs(pythia, context, 1, 0.1, "layers")
         assert row["decode_share"] == pytest.approx(projected[0]) and round(row["decode_gain"], 2) == projected[1]
         assert costs(pythia, context)["decode_share"] < projected[0]
-
-
-def test_shares_grow_with_context_and_batch():
-    llama = read_shape(KNOWN["meta-llama/Llama-3.1-8B"])
-    lengths = [costs(llama, 1 << power)["prefill_share"] for power in range(20)]
-    assert lengths == sorted(lengths)
-    batches = [costs(llama, 4096, 1 << power)["decode_share"] for power in range(9)]
-    assert batches == sorted(batches) and batches[0] < 0.05 < 0.8 < batches[-1]
-    assert len({costs(llama, 4096, batch)["prefill_share"] for batch in (1, 8, 64)}) == 1
 
 
 def test_the_shortest_context_that_gains_enough():

@@ -152,11 +152,6 @@ def test_few_bits_and_spreading_are_refused_where_their_library_is_missing(saved
     assert "4-bit weights need a GPU" in refused(f"{saved}@4bit@cpu", BadSetting)
 
 
-def test_a_precision_that_fits_is_offered(saved, monkeypatch):
-    monkeypatch.setattr("analysis.models.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
-    assert "float32 and 0.0 GB are free on cpu: bfloat16 takes 0.0 GB, or choose" in refused(str(saved), TooLarge)
-
-
 def test_the_cache_is_used_before_the_network(saved, tmp_path, monkeypatch):
     commit = "0123456789abcdef0123456789abcdef01234567"
     repository = tmp_path / "models--somebody--tiny"
@@ -222,10 +217,6 @@ def test_a_gated_repository_names_the_token(monkeypatch):
     assert sentence.startswith("meta-llama/Llama-2-7b-hf is gated") and "HF_TOKEN" in sentence
 
 
-def test_a_model_that_does_not_exist_is_refused():
-    assert "no-such/model-at-all is not on this machine" in refused("no-such/model-at-all")
-
-
 @pytest.mark.parametrize(
     "name", ["", "a b", "a" * 5000, "x/y/z", "../x", "http://x/y", "a\0b", "<script>", "~nobody/x"]
 )
@@ -288,33 +279,30 @@ def test_a_repository_s_own_code_is_never_run(folder):
     assert not (folder / "ran").exists()
 
 
-def test_a_model_without_a_fast_tokenizer_is_refused(saved, monkeypatch):
-    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *a, **k: SimpleNamespace(is_fast=False))
-    assert "has no fast tokenizer" in refused(str(saved))
-
-
-def test_a_model_that_reads_both_ways_is_refused(tmp_path):
+def test_models_without_a_fast_tokenizer_or_that_read_both_ways_are_refused(tmp_path, saved, monkeypatch):
     from transformers import BertLMHeadModel
 
     sizes = dict(vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
     BertLMHeadModel(BertConfig(**sizes)).save_pretrained(tmp_path)
     byte_level().save_pretrained(tmp_path)
     assert "reads in both directions" in refused(str(tmp_path))
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *a, **k: SimpleNamespace(is_fast=False))
+    assert "has no fast tokenizer" in refused(str(saved))
 
 
-def test_weights_larger_than_memory_are_refused_before_they_are_read(saved, monkeypatch):
+def test_sizes_beyond_memory_are_refused_before_weights_are_read_or_made(folder, saved, monkeypatch):
+    configure(folder, hidden_size=1 << 20, num_hidden_layers=900)
+    assert "choose a smaller model" in refused(str(folder), TooLarge)
     monkeypatch.setattr("analysis.models.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *a, **k: pytest.fail("read"))
     sentence = refused(str(saved), TooLarge)
     assert "needs 0.0 GB for its weights in float32" in sentence and "smaller model" in sentence
+    monkeypatch.setattr("analysis.models.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
+    assert "float32 and 0.0 GB are free on cpu: bfloat16 takes 0.0 GB, or choose" in refused(str(saved), TooLarge)
 
 
-def test_an_announced_size_is_weighed_without_allocating_it(folder):
-    configure(folder, hidden_size=1 << 20, num_hidden_layers=900)
-    assert "choose a smaller model" in refused(str(folder), TooLarge)
-
-
-def test_devices_and_types_that_are_not_here_are_refused(saved):
+def test_devices_types_and_models_that_are_not_here_are_refused(saved):
     for device in ("nonsense", "meta", "cuda:99"):
         assert "cannot be used on this machine" in refused(str(saved), BadSetting, device=device)
     assert "float32" in refused(str(saved), BadSetting, dtype="int8")
+    assert "no-such/model-at-all is not on this machine" in refused("no-such/model-at-all")

@@ -117,12 +117,9 @@ def test_padding_may_be_anything(tmp_path):
         assert model.lm(IDS, attention_mask=real).logits[:, 1:].isfinite().all()
 
 
-def test_a_tokenizer_beyond_the_embedding_is_refused(tmp_path):
+def test_tokens_beyond_the_embedding(tmp_path):
     with pytest.raises(BadModel, match="up to 299 and its embedding 200 rows"):
         load_model(str(save_model(tmp_path, vocab_size=200)))
-
-
-def test_an_added_token_without_a_row_ends_only_the_text_that_has_it(tmp_path):
     tokenizer = copy.deepcopy(byte_level())
     tokenizer.add_tokens(["<image>"], special_tokens=True)
     model = load_model(str(save_model(tmp_path, tokenizer, vocab_size=len(byte_level()))))

@@ -57,11 +57,8 @@ def test_a_citation_is_right_where_code_and_source_are(pieces, seed):  # noqa: F
     assert spelled(pieces, item.ids[slice(*item.gold)]).strip() == code
 
 
-def test_every_family_of_the_evaluation_has_a_task():
+def test_every_family_has_a_task_and_two_candidates_are_the_last_place_and_the_one_before(pieces):  # noqa: F811
     wanted = {"recall", "in-context learning", "retrieval augmented", "citations", "reranking", "long questions"}
     assert {task.family for task in TASKS.values()} == wanted
-
-
-def test_two_candidates_are_the_last_place_and_the_one_before_it(pieces):  # noqa: F811
     item = make(pieces, "long_questions", 300, 0.5, choices=2)
     assert len(item.candidates) == 2 and places(item.ids, item.answer) == [item.gold[0]]

@@ -117,7 +117,13 @@ def test_dynamic_ntk_beyond_the_context_equals_the_model_that_has_it():
     assert (logits - wanted).abs().max() < 1e-3 and (plain - wanted).abs().max() > 1e-2
 
 
-def test_another_base_is_gone_afterwards_whatever_happens():
+def test_how_far_positions_reach_and_that_another_base_is_gone_afterwards():
+    model = model_of("llama")
+    assert reach(model, "as_trained", 2.0) == 512 and reach(model, "dynamic_ntk", 2.0) == 1024
+    assert base_for(model, "longer", 2.0, 5e5, 1000) is None and base_for(model, "base", 2.0, 5e5, 100) == 5e5
+    assert base_for(model, "dynamic_ntk", 2.0, 5e5, 512) is None
+    with pytest.raises(BadModel, match="no rotary positions"):
+        reach(model_of("gpt2"), "longer", 2.0)
     model = model_of("qwen3")
     module = model.lm.model.rotary_emb
     before = module.inv_freq
@@ -125,12 +131,3 @@ def test_another_base_is_gone_afterwards_whatever_happens():
         assert module.inv_freq[1] == pytest.approx(500_000 ** (-2 / 8))
         raise ZeroDivisionError
     assert module.inv_freq is before
-
-
-def test_how_far_positions_reach_and_what_cannot_be_extended():
-    model = model_of("llama")
-    assert reach(model, "as_trained", 2.0) == 512 and reach(model, "dynamic_ntk", 2.0) == 1024
-    assert base_for(model, "longer", 2.0, 5e5, 1000) is None and base_for(model, "base", 2.0, 5e5, 100) == 5e5
-    assert base_for(model, "dynamic_ntk", 2.0, 5e5, 512) is None
-    with pytest.raises(BadModel, match="no rotary positions"):
-        reach(model_of("gpt2"), "longer", 2.0)

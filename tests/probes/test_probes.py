@@ -91,14 +91,11 @@ def test_what_is_asked_leads_to_the_answer_and_to_no_other(pieces):
         assert after == [int(i == item.right) for i in range(4)], name
 
 
-def test_the_frequent_word_comes_twice_as_often_as_any_other(pieces):
+def test_words_come_as_often_as_they_should_and_labels_are_spread(pieces):
     item = make(pieces, "frequent_words", 800)
     counts = [len(places(item.ids, row)) for row in item.candidates]
     assert counts[item.right] == OFTEN * min(counts) and sorted(counts)[:3] == [min(counts)] * 3
     assert item.gold is None
-
-
-def test_every_label_is_shown_equally_often_and_the_examples_are_spread(pieces):
     item = make(pieces, "labels", 1000)
     places_of_label = [places(item.ids, row) for row in item.candidates]
     assert [len(of_label) for of_label in places_of_label] == [4] * 4

@@ -89,22 +89,16 @@ def test_one_passage_holds_the_answer_at_its_depth(folder, pieces, depth):  # no
     assert alternatives < set(TOWNS) and len(alternatives) == 2
 
 
-def test_a_cited_answer_names_its_passage(folder, pieces):  # noqa: F811
+def test_answers_and_passages_of_a_set_are_its_own(folder, pieces):  # noqa: F811
     item = asked(folder, pieces, "alce_asqa")
     town, mark = pieces.show(item.answer).split(" from source ")
     assert f"Passage {mark}: {town}. The capital" in pieces.show(item.ids)
     assert graded(pieces, item, pieces.ids(f" {town}")) == 0, "an answer alone is not enough"
-
-
-def test_grades_of_a_query_are_its_relevance(folder, pieces):  # noqa: F811
     item = asked(folder, pieces, "msmarco")
     text = pieces.show(item.ids)
     for row, grade in zip(item.candidates, item.relevance, strict=True):
         assert f"Passage {pieces.show(row)}: passage of grade {grade}" in text
     assert sorted(item.relevance) == [1, 2, 3] and item.relevance[item.right] == 3
-
-
-def test_a_text_stands_whole_or_is_not_asked_about(folder, pieces):  # noqa: F811
     item = asked(folder, pieces, "narrativeqa")
     assert pieces.show(item.ids).count(f"was in {pieces.show(item.answer)}.") == 8
     with pytest.raises(BadSetting, match="hold no text of NarrativeQA") as caught:
@@ -143,12 +137,9 @@ def test_files_that_are_missing_or_of_another_format_are_refused_in_one_sentence
     assert str(caught.value).count(". ") == 0
 
 
-def test_a_question_whose_passages_hold_no_answer_is_not_asked(tmp_path):
+def test_sets_have_families_of_their_own_and_a_question_without_an_answer_is_not_asked(tmp_path):
+    assert {about.family for about in SETS.values()} < {synthetic.family for synthetic in TASKS.values()}
+    assert not set(SETS) & set(TASKS)
     lines(tmp_path / "popqa" / "test.jsonl", [question(0) | {"answers": ["Paris"]}])
     with pytest.raises(BadSetting, match="No question of PopQA"):
         task("popqa", tmp_path)
-
-
-def test_sets_have_families_of_their_own_and_no_tasks_name():
-    assert {about.family for about in SETS.values()} < {synthetic.family for synthetic in TASKS.values()}
-    assert not set(SETS) & set(TASKS)

@@ -40,14 +40,11 @@ def test_an_answer_counts_in_whole_words_without_capitals_points_and_articles(an
     assert stands(answer, text) is right
 
 
-def test_what_stands_behind_the_end_of_the_line_does_not_count(pieces):  # noqa: F811
+def test_lines_end_and_rankings_are_graded_by_hand(pieces):  # noqa: F811
     item = make(pieces, "several_needles")
     line, wrong = pieces.ids("\n"), item.candidates[item.right - 1]
     assert graded(pieces, item, item.answer) == graded(pieces, item, np.concatenate([wrong, item.answer])) == 1
     assert graded(pieces, item, np.concatenate([wrong, line, item.answer])) == 0 == graded(pieces, item, wrong)
-
-
-def test_ndcg_by_hand():
     best = 2 / log2(2) + 1 / log2(3)
     assert ndcg([0, 1, 2], (2, 1, 0)) == 1 and ndcg([], (2, 1, 0)) == 0
     assert ndcg([1, 0], (2, 1, 0)) == pytest.approx((1 / log2(2) + 2 / log2(3)) / best)

@@ -48,14 +48,11 @@ def test_what_waits_or_mixes_is_an_error(name):
         PUNISHED[name](torch.ones(4, device=f"{NAME}:0"))
 
 
-def test_shapes_are_computed():
+def test_shapes_are_computed_and_questions_are_answered_by_name_and_counted():
     with fake_device(), Crossings():
         x = torch.ones(2, 3, 8, 4, device=NAME)
         assert torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True).shape == x.shape
         assert x.to(f"{NAME}:1").device.index == 1
-
-
-def test_a_question_is_answered_by_its_name_and_counted():
     with fake_device() as device:
         device.tokens = 10
         assert packed.Sizes.of(torch.ones(1, 10, 3, dtype=torch.bool, device=NAME)) == ([4, 3, 3], 1)
@@ -97,12 +94,9 @@ def rows():
     return [row for row in numbers["rows"] if not row["refused"]]
 
 
-def test_a_prompt_waits_once_a_layer_and_a_token_never(rows):
+def test_the_table_waits_once_a_layer_and_its_memory_is_near_what_was_said(rows):
     assert max(row["asked_in_prompt"] for row in rows) <= 1
     assert max(row["asked_in_step"] for row in rows) == 0
-
-
-def test_the_memory_said_before_is_near_the_peak(rows):
     short = [row for row in rows if row["length"] == LENGTH]
     far_off = {
         (row["shape"], row["method"]) for row in short if not 0.75 < row["peak_bytes"] / row["said_bytes"] < 1.25

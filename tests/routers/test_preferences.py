@@ -65,13 +65,15 @@ def test_an_example_that_can_be_redone_on_paper():
         assert scores[0].tolist() == pytest.approx(wanted, abs=1e-6)
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_or_does_not_rotate_is_refused():
     mean, size, keys = drawn()
     for part in ((mean[:3], size[:3]), (mean[:, :2], size[:, :2])):
         with pytest.raises(BadSetting, match="do not belong together"):
             analysis.triattention_scores(*part, keys, torch.arange(11), 11, torch.ones(4))
     with pytest.raises(BadSetting, match="at least one offset"):
         analysis.triattention_scores(mean, size, keys, torch.arange(11), 11, torch.ones(4), [])
+    with pytest.raises(BadModel, match="no rotary positions"):
+        query_statistics(load_model(tiny("gpt2")), [token_ids(1, 8)[0].numpy()])
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0, "original_max_position_embeddings": 64}
@@ -138,8 +140,3 @@ def test_a_preference_over_distance_is_the_product_of_mean_query_and_mean_key():
             for a, b, w in zip(q, k, about.rates, strict=True)
         ]
         assert value == pytest.approx(sum(parts), rel=1e-6)
-
-
-def test_without_rotary_positions_there_are_no_frequencies():
-    with pytest.raises(BadModel, match="no rotary positions"):
-        query_statistics(load_model(tiny("gpt2")), [token_ids(1, 8)[0].numpy()])

@@ -59,9 +59,13 @@ def test_what_holds_alone_need_not_hold_in_a_family():
     assert Comparison(1.0, 0.0, 2.0).direction == 0, "an interval that ends at 0 holds it"
 
 
-def test_words_name_the_side_that_is_good():
+def test_words_name_the_side_that_is_good_and_a_row_is_read_with_its_stored_names():
     assert Claim(HIGHER, lower="worse", higher="better").text().startswith("better than random groups")
     assert Claim(LOWER, "Loss", "lower", "higher").text().startswith("Loss: lower than random groups")
+    row = {"loss": 0.1, "loss_low": -0.1, "loss_high": 0.3, "loss_holm": 0.4, "loss_points": None}
+    assert Comparison.of(row, "loss") == Comparison(0.1, -0.1, 0.3, p_holm=0.4)
+    assert Comparison.of({"difference": 0.1, "low": 0.05, "high": 0.2}, "difference", "").direction == 1
+    assert Comparison.of({"loss": 0.1}, "loss").verdict is Verdict.NOT_JUDGED, "a row of an older file"
 
 
 def test_every_unit_is_spelled_as_it_is_read():
@@ -76,10 +80,3 @@ def test_every_unit_is_spelled_as_it_is_read():
     assert all(detectable(0.0618, unit).endswith(end) for unit, end in ends.items())
     assert signed(-0.00004) == "0.0000" and signed(-0.0001) == "−0.0001", "what is printed as 0 has no sign"
     assert signed(-0.0004, ".1%") == "0.0%" and signed(0.25, ".1%") == "+25.0%"
-
-
-def test_a_row_is_read_with_the_names_it_was_stored_with():
-    row = {"loss": 0.1, "loss_low": -0.1, "loss_high": 0.3, "loss_holm": 0.4, "loss_points": None}
-    assert Comparison.of(row, "loss") == Comparison(0.1, -0.1, 0.3, p_holm=0.4)
-    assert Comparison.of({"difference": 0.1, "low": 0.05, "high": 0.2}, "difference", "").direction == 1
-    assert Comparison.of({"loss": 0.1}, "loss").verdict is Verdict.NOT_JUDGED, "a row of an older file"

@@ -36,22 +36,16 @@ def test_an_interval_by_hand():
     assert interval([0.0] * 12 + [1.0, 2.0, 4.0, 9.0]).method == "bootstrap-t", "skewed units"
 
 
-def test_a_ratio_is_of_sums_with_a_studentised_interval():
+def test_ratios_units_and_the_jackknife():
     result = ratio_interval([2.25, 4.0, 6.25, 8.125, 11.0], [1.0, 2.0, 3.0, 4.0, 5.0])
     assert result.mean == 31.625 / 15 and result.method == "bootstrap-t" and result.low <= result.mean <= result.high
     assert ratio_interval([1.0] * 5, [0.0] * 5).mean is None
     result, points = over_units([1.0, 2.0, 3.0, 6.0], [0, 0, 1, 1], below=[1.0, 1.0, 2.0, 4.0])
     assert result.mean == 12 / 8 and result.low is None and points.tolist() == [1.5, 1.5]
-
-
-def test_units_widen_the_interval_of_values_that_hang_together():
     values = np.repeat(np.random.default_rng(1).normal(size=100), 8)
     narrow, (wide, points) = interval(values), over_units(values, np.arange(800) // 8)
     assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(8**0.5, rel=0.15)
     assert wide.units == len(points) == 100 and points.tolist() == pytest.approx(values[::8].tolist())
-
-
-def test_the_jackknife_of_a_mean_is_its_t_interval():
     without = (VALUES.sum() - VALUES) / 5
     edges = jackknife_edges([VALUES.mean()], without[:, None])[0]
     assert edges.tolist() == pytest.approx(interval(VALUES)[1:3])
@@ -119,21 +113,18 @@ def test_trainings_enter_from_three_on():
     assert crossed.mean == pytest.approx(alone.mean) == 2.0, "a text with more windows weighs more"
 
 
-def test_many_comparisons_and_what_they_could_detect():
-    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
-    assert p_value([1.0, -1.0, 1.0, -1.0]) == 1.0 and p_value([1.0]) is None
-    result = interval(np.arange(10.0))
-    smallest = Comparison(result.mean, result.low, result.high).minimum_detectable
-    assert smallest == pytest.approx(2.8 * 2.262157 / 1.96 * (55 / 6 / 10) ** 0.5, rel=1e-5)
-
-
-def test_a_p_value_goes_with_its_interval():
+def test_p_values_go_with_their_intervals_and_many_are_corrected():
     for values in (VALUES, -VALUES):
         assert p_of(interval(values)) == pytest.approx(p_value(values), rel=1e-9)
     assert p_of(Interval(1.0, 0.0, 2.0, 9, "t")) == pytest.approx(0.05)
     assert p_of(Interval(1.0, 0.0, 2.0, 40, "crossed t")) == pytest.approx(0.05)
     assert p_of(Interval(2.0, 1.0, 3.0, 40, "crossed t")) > p_of(Interval(2.0, 1.0, 3.0, 40, "t")), "few degrees"
     assert p_of(interval([1.0, 2.0])) is None and p_of(interval([2.0] * 6)) == 0
+    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert p_value([1.0, -1.0, 1.0, -1.0]) == 1.0 and p_value([1.0]) is None
+    result = interval(np.arange(10.0))
+    smallest = Comparison(result.mean, result.low, result.high).minimum_detectable
+    assert smallest == pytest.approx(2.8 * 2.262157 / 1.96 * (55 / 6 / 10) ** 0.5, rel=1e-5)
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-6])

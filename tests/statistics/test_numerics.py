@@ -23,15 +23,12 @@ def looked(offset: float, kind: torch.dtype, **module) -> tuple[float, float, fl
     return tuple(result.found[0])
 
 
-def test_large_scores_lie_apart_in_the_type_of_the_model_and_not_in_float32():
+def test_large_scores_lie_apart_in_the_type_of_the_model_and_caps_and_windows_count():
     largest, local, in_model_type = looked(60, torch.bfloat16)
     assert 60 < largest < 75 and local < 1e-4 and in_model_type > 0.02
     _, local, in_model_type = looked(60, torch.float32)
     assert local == in_model_type < 1e-4
     assert looked(0, torch.bfloat16)[2] < in_model_type + 0.02, "small scores are told apart by few digits"
-
-
-def test_a_soft_cap_and_a_sliding_window_count():
     assert looked(60, torch.float32, attn_logit_softcapping=20.0)[0] <= 20
     query, key = torch.ones(1, 1, 4, 2), torch.tensor([9.0, 1.0, 1.0, 1.0])[None, None, :, None] * torch.ones(2)
     far, near = Numerics(1), Numerics(1)

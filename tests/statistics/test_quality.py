@@ -49,12 +49,16 @@ def test_perplexity_by_hand_and_the_remainder_is_dropped():
     assert perplexity(known(), [0, 1, 2], window=3).losses.shape == (1, 2), "exactly one window"
 
 
-def test_an_interval_needs_eight_blocks_and_holds_the_mean():
+def test_an_interval_needs_eight_blocks_and_losses_must_be_numbers():
     ids = np.random.default_rng(0).integers(0, 3, 4 * 8)
     quality = perplexity(known(), ids, window=4)
     assert quality.losses.shape == (8, 3) and (quality.units, quality.unit) == (8, "blocks of 3 tokens in this text")
     assert quality.low <= quality.perplexity <= quality.high
     assert perplexity(known(), ids[: 4 * 7], window=4).low is None
+    model = known()
+    model.lm = Speaking(lambda ids: torch.full((*ids.shape, 3), math.nan), 3)
+    with pytest.raises(BadSetting, match="not finite"):
+        perplexity(model, [0, 1, 2], window=3)
 
 
 @pytest.mark.parametrize(
@@ -63,13 +67,6 @@ def test_an_interval_needs_eight_blocks_and_holds_the_mean():
 def test_windows_that_cannot_be_are_refused(ids, window, error):
     with pytest.raises(error):
         perplexity(known(), ids, window=window)
-
-
-def test_losses_that_are_no_numbers_are_refused():
-    model = known()
-    model.lm = Speaking(lambda ids: torch.full((*ids.shape, 3), math.nan), 3)
-    with pytest.raises(BadSetting, match="not finite"):
-        perplexity(model, [0, 1, 2], window=3)
 
 
 def test_losses_are_those_of_a_real_model_under_the_applied_method():
@@ -165,16 +162,13 @@ def test_divergence_is_from_the_reference_and_that_of_float64():
     torch.testing.assert_close(divergence(a.double(), b.double()), exact, rtol=1e-10, atol=0)
 
 
-def test_divergence_at_its_edges():
+def test_divergence_at_its_edges_and_the_same_most_likely_token_by_hand():
     x = torch.randn(20, 4096, generator=torch.Generator().manual_seed(1)) * 9
     assert divergence(x, x).eq(0).all() and divergence(x, x.flip(1)).gt(0).all()
     assert divergence(x, x + 1e-4 * torch.randn_like(x)).ge(0).all()
     never = torch.tensor([0.0, -math.inf])
     assert divergence(never, torch.zeros(2)).item() == pytest.approx(math.log(2))
     assert divergence(torch.zeros(2), never).item() == math.inf
-
-
-def test_the_same_most_likely_token_and_bits_by_hand():
     a, b = torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([[0.0, 9.0], [0.0, 0.1]])
     assert same_top1(a, b).tolist() == [True, False]
     assert bits_per_byte(np.log([2.0, 4.0, 8.0]), 3) == pytest.approx(2)

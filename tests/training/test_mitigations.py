@@ -14,16 +14,13 @@ from analysis.training.settings import RouterTraining
 EVEN = torch.tensor([[0.75, 0.25], [0.25, 0.75]])
 
 
-def test_the_balance_loss_by_hand():
+def test_the_balance_and_the_entropy_loss_by_hand():
     assert balance_loss(EVEN) == 1.0, "2 x (1/2 x 1/2 + 1/2 x 1/2)"
     assert balance_loss(torch.tensor([[0.9, 0.1], [0.7, 0.3]])) == pytest.approx(1.6), "2 x (1 x 0.8 + 0 x 0.2)"
     assert balance_loss(torch.tensor([[1.0, 0.0], [1.0, 0.0]])) == 2.0, "K at the worst"
     groups = EVEN.clone().requires_grad_()
     balance_loss(groups[None]).backward()
     assert torch.equal(groups.grad, torch.full((2, 2), 0.5)), "through the mean assignment: K f_k / N"
-
-
-def test_the_entropy_loss_by_hand():
     assert entropy_loss(torch.tensor([[1.0, 0.0], [0.5, 0.5]])) == pytest.approx(math.log(2) / 2)
     groups = torch.tensor([[0.6, 0.4]], requires_grad=True)
     entropy_loss(groups).backward()
@@ -33,21 +30,24 @@ def test_the_entropy_loss_by_hand():
     assert scores.grad.isfinite().all(), "a token that is sure of its group has a finite gradient"
 
 
-def test_centroids_follow_the_direction_of_their_tokens_and_keep_their_length():
+def test_centroids_follow_their_tokens_and_are_clustered_anew():
     centroids = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
     vectors = torch.tensor([[0.0, 5.0], [0.0, 7.0], [-4.0, 0.0]])
     groups = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     moved = follow(centroids, vectors, groups, 0.75)
     assert moved.tolist() == [[1.5, 0.5], [-0.25, 0.75], [3.0, 3.0]], "a group without tokens stays"
-
-
-def test_reclustering_finds_the_directions_of_the_tokens():
     router = FocusRouter(1, 2, groups=2, d_s=2)
     router.projection.data[0] = torch.eye(2)
     router.centroids.data[0] = torch.tensor([[3.0, 0.0], [5.0, 0.0]])
     recluster(router, [torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 9.0]])], seed=0)
     rows = sorted([round(value, 5) for value in row] for row in router.centroids[0].tolist())
     assert rows == [[0.0, 4.0], [4.0, 0.0]], "unit directions times the mean length"
+    method, hidden, groups = learning(ema=0.5)
+    before = method.router.centroids.detach().clone()
+    method.move_centroids()
+    for layer in (0, 1):
+        vectors = method.router.project(layer, hidden)[0].detach()
+        assert torch.allclose(method.router.centroids[layer], follow(before[layer], vectors, groups[layer][0], 0.5))
 
 
 def learning(**settings) -> tuple[Learning, torch.Tensor, list[torch.Tensor]]:
@@ -60,27 +60,15 @@ def learning(**settings) -> tuple[Learning, torch.Tensor, list[torch.Tensor]]:
     return method, hidden, [method.token_features(layer, hidden, real) for layer in (0, 1)]
 
 
-def test_stop_gradient_cuts_the_inputs_and_nothing_else():
+def test_stop_gradient_cuts_the_inputs_alone_and_the_penalty_is_the_mean_over_layers():
     for detach in (False, True):
         method, hidden, groups = learning(detach=detach)
         groups[0][..., 0].sum().backward()
         assert (hidden.grad is None) == detach and method.router.projection.grad[0].abs().sum() > 0
-
-
-def test_the_penalty_is_the_mean_over_layers_of_what_the_plan_weighs():
     assert learning()[0].penalty() == 0.0
     method, _, groups = learning(balance_weight=0.25, entropy_weight=2.0)
     wanted = [0.25 * balance_loss(of_layer) + 2 * entropy_loss(of_layer) for of_layer in groups]
     assert method.penalty().item() == pytest.approx(sum(loss.item() for loss in wanted) / 2)
-
-
-def test_ema_moves_every_layer_by_its_own_tokens():
-    method, hidden, groups = learning(ema=0.5)
-    before = method.router.centroids.detach().clone()
-    method.move_centroids()
-    for layer in (0, 1):
-        vectors = method.router.project(layer, hidden)[0].detach()
-        assert torch.allclose(method.router.centroids[layer], follow(before[layer], vectors, groups[layer][0], 0.5))
 
 
 def test_sinkhorn_on_stored_scores():

@@ -22,7 +22,7 @@ from tests.made.tuning import IDS
 SHAPES = [(16, 16), (8, 16), (16, 16), (40, 16), (16, 40)]
 
 
-def test_three_steps_are_those_of_pytorch():
+def test_muons_steps_are_those_of_pytorch_and_singular_values_come_near_one():
     def trained(optimiser, **options) -> list[torch.Tensor]:
         draw = torch.Generator().manual_seed(0)
         matrices = [torch.nn.Parameter(torch.randn(shape, generator=draw)) for shape in SHAPES]
@@ -36,9 +36,6 @@ def test_three_steps_are_those_of_pytorch():
 
     for ours, theirs in zip(trained(Muon), trained(torch.optim.Muon, adjust_lr_fn="match_rms_adamw"), strict=True):
         assert (ours - theirs).norm() < 0.01 * theirs.norm()
-
-
-def test_singular_values_come_near_one():
     draw = torch.Generator().manual_seed(0)
     for shape in SHAPES:
         values = torch.linalg.svdvals(
@@ -47,12 +44,10 @@ def test_singular_values_come_near_one():
         assert values.shape == (2, min(shape)) and 0.3 < values.min() and values.max() < 1.5
 
 
-def test_bits_per_byte_by_hand():
+def test_bits_per_byte_and_losses_over_predicted_tokens_by_hand():
     # two tokens at ln 4 and ln 2 nats are 2 + 1 bits; spread over the 6 bytes they stand for: half a bit each
     assert bits_per_byte((math.log(4) + math.log(2)) / 2, tokens=2, size=6) == pytest.approx(0.5)
 
-
-def test_evaluate_is_the_mean_over_predicted_tokens():
     def doubling(ids):
         """Gives token (i + 1) mod 4 probability 1/2 after token i, each other one 1/6."""
         return torch.nn.functional.one_hot((ids + 1) % 4, 4).float() * math.log(3)

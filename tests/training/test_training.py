@@ -89,12 +89,16 @@ def test_a_long_step_is_left_between_its_windows_and_slow_steps_are_kept_one_by_
     assert written == [3, 4, 5, 6, 7, 8], "a process that dies loses one step"
 
 
-def test_a_seed_decides_everything_and_another_seed_something(tmp_path):
+def test_a_seed_decides_everything_and_the_hard_loss_is_that_of_inference(tmp_path):
     model = load_model(tiny("llama"))
     plans = [replace(PLAN, steps=2, seed=seed) for seed in (1, 1, 2)]
     routers = [train_router(model, IDS, plan, tmp_path / str(i))[0] for i, plan in enumerate(plans)]
     assert torch.equal(routers[0].centroids, routers[1].centroids)
     assert not torch.equal(routers[0].centroids, routers[2].centroids)
+    model = load_model(tiny("llama"))
+    router, _, log = train_router(model, IDS, replace(PLAN, steps=2), tmp_path / "c")
+    with apply(model, Focus.build(router)):
+        assert log[-1]["hard"] == pytest.approx(perplexity(model, IDS[-32:], 32).losses.mean(), abs=1e-5)
 
 
 def test_a_checkpoint_of_other_settings_another_model_or_damaged_is_refused(tmp_path):
@@ -205,13 +209,6 @@ def test_the_router_of_the_lowest_hard_loss_is_returned(tmp_path, monkeypatch):
     router, _, log = train_router(load_model(tiny("llama")), IDS, PLAN, tmp_path / "c")
     assert [row["hard"] for row in log if "hard" in row] == [3.0, 1.0, 2.0, 1.5]
     assert torch.equal(router.projection, projections[1]) and not torch.equal(router.projection, projections[3])
-
-
-def test_the_hard_loss_is_that_of_inference(tmp_path):
-    model = load_model(tiny("llama"))
-    router, _, log = train_router(model, IDS, replace(PLAN, steps=2), tmp_path / "c")
-    with apply(model, Focus.build(router)):
-        assert log[-1]["hard"] == pytest.approx(perplexity(model, IDS[-32:], 32).losses.mean(), abs=1e-5)
 
 
 def test_looks_say_how_large_the_groups_are_and_how_many_tokens_stay(tmp_path, monkeypatch):

@@ -28,11 +28,8 @@ def samples(log_k, cell, place, length=16, q=None):
     return Samples(q, torch.tensor(cell), torch.tensor(place), torch.tensor(log_k, dtype=torch.float32), length)
 
 
-def test_it_has_the_parameters_of_the_paper():
+def test_it_has_the_parameters_of_the_paper_and_uses_the_query_where_it_is_asked():
     assert sum(p.numel() for p in QueryRouter(144, 64, 1024).parameters()) == 33_921
-
-
-def test_without_the_query_nothing_of_it_is_used():
     router, cells, places = QueryRouter(4, 8, 32), torch.tensor([0, 3]), torch.tensor([5, 9])
     a, b = torch.randn(2, 2, 8, generator=torch.Generator().manual_seed(0))
     assert torch.equal(router(a, cells, places, False), router(b, cells, places, False))

@@ -128,16 +128,13 @@ def test_a_line_of_the_shorter_context_alone_has_no_mean_and_says_so(stored):
     assert [long in names for names in drawn.values()] == [True, False]
 
 
-def test_bucket_routing_tries_one_bucket_and_more_at_every_budget():
+def test_what_is_tried_and_on_which_documents():
     """Half of the budget given to buckets by fiat squeezed the window to a token: fewer buckets are tried as well."""
     (entry,) = (entry for entry in ENTRIES if entry.method == "bucket_routing")
     for share in SHARES:
         tried = {settings["visited"] for settings in entry.free(Budget(share * 512, share, 32))}
         assert 1 in tried and max(tried) <= max(1, round(share * 32))
     assert {settings["visited"] for settings in entry.free(Budget(128, 0.25, 32))} == {1, 2, 4, 8}
-
-
-def test_no_document_calibrates_selects_and_reports():
     learn, choose, report = split(["a", "b", "c"], ["d"])
     assert [text for _, text in learn] == ["a", "c"] and [text for _, text in choose] == ["b"]
     assert [text for _, text in report] == ["d"]

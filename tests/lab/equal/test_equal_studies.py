@@ -78,12 +78,20 @@ def test_a_prompt_read_once_is_followed_as_by_the_method_itself(read, name, stor
     assert storage == "int4" or read.bytes_of(stays, storage) == pytest.approx(bytes_held)
 
 
-def test_bytes_are_those_of_the_storage():
+def test_bytes_ranks_and_the_law_of_the_scale_by_hand():
     """64 keys and values of 32 numbers: 16 bits each; 4 bits with a step and a least number for 64 tokens of a channel,
     the values all among the last 128 in full; and the most that fits is found."""
     assert head_bytes(FULL, 64, 32) == 64 * 2 * 32 * 2
     assert head_bytes("int4", 64, 32) == 64 * 32 // 2 + 32 * 4 + 64 * 32 * 2
     assert head_bytes("int4", 0, 32) == 0
+    # Two arms alike, a third worse by 1 in each of six documents: it is told apart from both, they from none.
+    noise = np.random.default_rng(0).normal(0, 0.01, (2, 6))
+    losses = [noise[0], noise[1], noise[0] + 1.0]
+    assert ranked(losses, np.arange(6)) == [1, 1, 3] and ranked([noise[0]], np.arange(6)) == [1]
+    # scale = 2 exp(5 s) at three shares; a share that saturates is left out, one point is no law.
+    points = [{"scale": 2 * np.exp(5 * s), "skipped": s} for s in (0.2, 0.5, 0.8)]
+    law = law_of([*points, {"scale": 1e4, "skipped": 1.0}])
+    assert law == pytest.approx({"a": 2.0, "b": 5.0, "error": 1.0}) and law_of(points[:1]) is None
 
 
 @pytest.mark.parametrize("name", ["ada_kv", "pyramid_kv", "h2o", "tova", "kvzip_plus"])
@@ -118,13 +126,6 @@ def test_every_rung_holds_no_more_and_is_what_it_says(read):
     assert all(torch.equal(a, b) for a, b in zip(on[APPEND], first, strict=True))
 
 
-def test_ranks_by_hand():
-    """Two arms alike, a third worse by 1 in each of six documents: it is told apart from both, they from none."""
-    noise = np.random.default_rng(0).normal(0, 0.01, (2, 6))
-    losses = [noise[0], noise[1], noise[0] + 1.0]
-    assert ranked(losses, np.arange(6)) == [1, 1, 3] and ranked([noise[0]], np.arange(6)) == [1]
-
-
 def test_chance_is_the_same_again(read):
     first, second = (Scored(read, Random(seed=3)).at(0.5) for _ in range(2))
     assert (
@@ -142,10 +143,3 @@ def test_rules_by_length(stored):
         assert 0 < row["speedup_low"] <= row["speedup"] <= row["speedup_high"] and row["prompt_ms"] > 0
     assert [(row["length"], row["scale"]) for row in study["calibration"]] == [(n, s) for n in (32, 48) for s in SCALES]
     assert study["law"] is None and 0 < study["check"]["read"] < 1
-
-
-def test_the_law_of_the_scale_by_hand():
-    """scale = 2 exp(5 s) at three shares; a share that saturates is left out, one point is no law."""
-    points = [{"scale": 2 * np.exp(5 * s), "skipped": s} for s in (0.2, 0.5, 0.8)]
-    law = law_of([*points, {"scale": 1e4, "skipped": 1.0}])
-    assert law == pytest.approx({"a": 2.0, "b": 5.0, "error": 1.0}) and law_of(points[:1]) is None

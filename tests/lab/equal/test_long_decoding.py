@@ -21,7 +21,7 @@ def questions():
     return Asked(run, LongDecoding(names=6, items=2, every=8))
 
 
-def test_a_ledger_by_hand():
+def test_a_ledger_and_where_a_rule_collapses_by_hand():
     """Two names: the list, then three laps of name, digit and the sum so far of all laps."""
     drawn = ledgers(1, 2, np.random.default_rng(5))
     (ids,) = drawn.ids.tolist()
@@ -34,9 +34,14 @@ def test_a_ledger_by_hand():
         expected += [first, a, f"s{sums[0]}", second, b, f"s{sums[1]}", "." if lap == LAPS - 1 else ";"]
     assert words == expected and (a, b) == (str(da), str(db)) and first != second
     assert drawn.prompt == 6 and drawn.trace.shape == (1, 3 * 2 * LAPS + LAPS)
+    rows = [
+        {"title": "a", "budget": budget, "ends": ends} for budget, ends in ((10, 0.1), (20, 0.4), (30, 0.6), (40, 0.2))
+    ]
+    assert collapse(rows, "a", {"ends": 1.0}) == 20 and collapse(rows, "a", {"ends": 0.1}) == 0
+    assert SUMS == DIGITS + MODULUS
 
 
-def test_dense_attention_writes_the_ledgers(questions):
+def test_dense_writes_the_ledgers_and_a_tiny_budget_ends_wrong(questions):
     read = questions.write(questions.method(DENSE, "", 0), questions.ledgers(0))
     trace = questions.ledgers(0).trace.shape[1]
     assert read["ends"] == [1, 1] and read["right"] == [1, 1] and read["tokens"] == trace
@@ -45,9 +50,6 @@ def test_dense_attention_writes_the_ledgers(questions):
     prompt = questions.ledgers(0).prompt
     steps = np.arange(prompt, prompt + trace - 1)
     assert read["read_mib"] * 2**20 == pytest.approx((steps * of_token).sum(), rel=1e-6)
-
-
-def test_an_ample_budget_changes_nothing_and_a_tiny_one_ends_wrong(questions):
     ample, tiny = (
         questions.write(questions.method("snapkv", "counted", keys), questions.ledgers(0)) for keys in (200, 17)
     )
@@ -67,14 +69,6 @@ def test_an_answer_is_judged_by_its_last_sum(questions, monkeypatch):
     read = questions.write(questions.method(DENSE, "", 0), drawn)
     assert read["ends"] == [1, 1] and read["tokens"] == drawn.trace.shape[1] - 2
     assert read["right"] == pytest.approx([1 - 4 / drawn.trace.shape[1]] * 2)
-
-
-def test_where_a_rule_collapses_by_hand():
-    rows = [
-        {"title": "a", "budget": budget, "ends": ends} for budget, ends in ((10, 0.1), (20, 0.4), (30, 0.6), (40, 0.2))
-    ]
-    assert collapse(rows, "a", {"ends": 1.0}) == 20 and collapse(rows, "a", {"ends": 0.1}) == 0
-    assert SUMS == DIGITS + MODULUS
 
 
 def test_the_stored_study_has_every_rule_with_three_seeds():

@@ -53,7 +53,7 @@ def source():
     return Source(tokenizer, {name: ids.astype(np.uint16) for name, ids in drawn.items()})
 
 
-def test_a_row_lies_in_one_document():
+def test_rows_lie_in_one_document_and_come_once_an_epoch(source):
     ids = np.array([0, 1, 1, 1, 1, 1, 1, 0, 2, 2, 0, 3, 3, 3, 3], np.uint16)  # documents of 7, 3 and 5 tokens
     for seed in range(5):
         starts = document_rows(ids, 2, np.random.default_rng(seed))
@@ -63,6 +63,12 @@ def test_a_row_lies_in_one_document():
     assert set(document_rows(ids, 6, np.random.default_rng(0))) == {0}
     with pytest.raises(BadText, match="No document has the 8 tokens"):
         document_rows(ids, 7, np.random.default_rng(0))
+    rows = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
+    count = len(rows.epoch("novels", 16, 0))
+    assert count == sum((300 + d) // 16 for d in range(3))
+    first = [rows.natural("novels", 16, n).tobytes() for n in range(count)]
+    assert len(set(first)) == count
+    assert not np.array_equal(rows.epoch("novels", 16, 0), rows.epoch("novels", 16, 1))
 
 
 def test_rows_are_a_function_of_the_step_and_of_one_document(source):
@@ -79,15 +85,6 @@ def test_rows_are_a_function_of_the_step_and_of_one_document(source):
         for row in ids[~recall]:
             assert len({token // 10 for token in row if token}) == 1, "tokens of two documents"
     assert 0 < recall_rows < 12
-
-
-def test_every_natural_row_of_an_epoch_comes_before_any_comes_twice(source):
-    rows = Rows(TINY, source, {"novels": 0.75, "python": 0.25})
-    count = len(rows.epoch("novels", 16, 0))
-    assert count == sum((300 + d) // 16 for d in range(3))
-    first = [rows.natural("novels", 16, n).tobytes() for n in range(count)]
-    assert len(set(first)) == count
-    assert not np.array_equal(rows.epoch("novels", 16, 0), rows.epoch("novels", 16, 1))
 
 
 def test_the_schedule_warms_up_stays_and_falls():

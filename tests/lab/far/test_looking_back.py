@@ -34,16 +34,13 @@ class Copier(Speaking):
         return logits
 
 
-def test_segments_repeat_with_their_own_period():
+def test_segments_repeat_and_a_model_that_copies_knows_the_second_copy():
     ids = repeated(50, 24, 100, np.random.default_rng(0), (4, 12))
     assert ids.shape == (50, 24) and ids.min() >= 1
     periods = [next(p for p in range(4, 13) if (row[p:] == row[:-p]).all()) for row in ids]
     assert len(set(periods)) > 5, "nothing is learned from one and the same distance"
     twice = repeated(3, 10, 100, np.random.default_rng(0), (5, 5))
     assert (twice[:, :5] == twice[:, 5:]).all()
-
-
-def test_a_model_that_copies_knows_the_second_copy_and_an_even_one_neither():
     first, second = copy_losses(Copier(8, 30), 8, 4, 30)
     assert first == pytest.approx(math.log(30)) and second < 1e-4
     assert copy_losses(Copier(3, 30), 8, 4, 30)[1] > 10, "it copies from elsewhere and is wrong"

@@ -41,7 +41,7 @@ def answers(source, recall) -> list[tuple[str, str]]:
     return [(show(recall.ids[:a].tolist()), show(recall.ids[a:b].tolist())) for a, b in edges]
 
 
-def test_a_list_and_its_lookups_by_hand(source):
+def test_a_list_by_hand_and_thin_documents_hold_natural_text(source):
     writer = Writer(source, 60, np.random.default_rng(0), "novels", thin=False)
     writer.line("{key} = {value}\n", "berth", "seven", ask=False)
     writer.line("{key} = {value}\n", "cargo", "salt", ask=False)
@@ -49,6 +49,10 @@ def test_a_list_and_its_lookups_by_hand(source):
     recall = writer.document("by hand")
     assert source.tokenizer.decode(recall.ids.tolist()) == "berth = seven\ncargo = salt\nWhich berth? seven.\n"
     assert answers(source, recall) == [("berth = seven\ncargo = salt\nWhich berth?", " seven")]
+    writer = Writer(source, 600, np.random.default_rng(1), "novels", thin=True)
+    lookups(writer, "{key}: {value}\n", ["{key}: {value}\n"], "word", "made")
+    text = source.tokenizer.decode(writer.document("thin").ids.tolist())
+    assert any(text[start : start + 40] in sample_texts()["story"][1] for start in range(0, len(text) - 40))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,24 +78,18 @@ def test_a_loop_is_one_passage_again_and_again(source, kind):
         assert np.array_equal(recall.ids[first - 1 :], recall.ids[: 257 - first + 1]) and recall.answer[first:].all()
 
 
-def test_a_key_has_one_value_in_a_document(source, lines):
-    for row in range(20):
-        lines.clear()
-        document(source, 0, row, 1024, "pairs")
-        assert len({key for key, *_ in lines}) == len({(key, value) for key, value, *_ in lines}) > 0
-
-
-def test_a_row_is_a_function_of_seed_and_number(source):
+def test_a_row_is_a_function_of_seed_and_number_its_kind_of_the_recipe_and_a_key_has_one_value(source, lines):
     first, again, other_row, other_seed = (
         document(source, *place, 257) for place in ((5, 17), (5, 17), (5, 18), (6, 17))
     )
     assert np.array_equal(first.ids, again.ids) and np.array_equal(first.answer, again.answer)
     assert not np.array_equal(first.ids, other_row.ids) and not np.array_equal(first.ids, other_seed.ids)
-
-
-def test_shares_of_a_recipe_decide_the_kind(source):
     drawn = [document(source, 0, row, 600, own={"pairs": 0.8, "labels": 0.2}).kind for row in range(40)]
     assert set(drawn) == {"pairs", "labels"} and 22 <= drawn.count("pairs") <= 39
+    for row in range(20):
+        lines.clear()
+        document(source, 0, row, 1024, "pairs")
+        assert len({key for key, *_ in lines}) == len({(key, value) for key, value, *_ in lines}) > 0
 
 
 def test_long_documents_have_far_answers_and_short_ones_are_dense(source, lines):
@@ -105,13 +103,6 @@ def test_long_documents_have_far_answers_and_short_ones_are_dense(source, lines)
     assert max(distances) > 1200 and min(distances) < 60
     short, long = (np.mean([document(source, 1, row, n).answer.mean() for row in range(60)]) for n in (256, 2048))
     assert short > long > 0.08 and short > 0.18
-
-
-def test_thin_documents_hold_natural_text_between_their_lines(source):
-    writer = Writer(source, 600, np.random.default_rng(1), "novels", thin=True)
-    lookups(writer, "{key}: {value}\n", ["{key}: {value}\n"], "word", "made")
-    text = source.tokenizer.decode(writer.document("thin").ids.tolist())
-    assert any(text[start : start + 40] in sample_texts()["story"][1] for start in range(0, len(text) - 40))
 
 
 def test_values_are_drawn_from_many(source):

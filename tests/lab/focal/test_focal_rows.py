@@ -38,12 +38,16 @@ def test_a_temperature_is_better_only_where_it_is_sure(sharp, sign):
     assert summary["panels"][0]["title"] == "By temperature (figure 8a)" and len(summary["panels"]) == 4
 
 
-def test_each_arm_is_held_against_its_own_dense_one():
+def test_arms_are_held_against_their_own_dense_one_and_seeds_that_disagree_decide_nothing():
     rows = of_arms(several({arm: 3.0 - 0.1 * arm.further for arm in FocalTemperatures(rows="adapted,plain").arms()}))
     by_name = {row["arm"]: row for row in rows}
     assert by_name["t 0.4, adapted"]["against_dense"] == pytest.approx(0) and by_name["dense, no norm"]["gains"] is None
     alone = of_arms(several({Arm("t 0.4", t=0.4): 3.0}))[0]
     assert alone["against_dense"] is None and not against(alone)
+    dense, sharp = Arm("dense"), apart(pooled(Arm("t 0.4", t=0.4), 2.9), 0.0, 0.15, 0.0)
+    row = of_arms({dense: pooled(dense, 3.0), sharp.arm: sharp})[1]
+    assert row["against_dense_lowest"] < row["against_dense"] < 0 < row["against_dense_highest"] and direction(row) == 0
+    assert row["against_dense_high"] > 0, "over texts alone it would be sure"
 
 
 def apart(arm, *seeds: float):
@@ -51,13 +55,6 @@ def apart(arm, *seeds: float):
     for part, shift in zip(arm.parts, seeds, strict=True):
         part["checkpoints"][-1]["means"] = [loss + shift for loss in part["checkpoints"][-1]["means"]]
     return arm
-
-
-def test_seeds_that_disagree_decide_nothing():
-    dense, sharp = Arm("dense"), apart(pooled(Arm("t 0.4", t=0.4), 2.9), 0.0, 0.15, 0.0)
-    row = of_arms({dense: pooled(dense, 3.0), sharp.arm: sharp})[1]
-    assert row["against_dense_lowest"] < row["against_dense"] < 0 < row["against_dense_highest"] and direction(row) == 0
-    assert row["against_dense_high"] > 0, "over texts alone it would be sure"
 
 
 def test_a_temperature_is_chosen_on_some_documents_and_reported_on_the_others():
@@ -124,7 +121,7 @@ def scaling(gain: float, rows: str | None = None) -> dict:
     return whole(concluded(FocalScaling(rows=rows), arms))
 
 
-def test_what_a_gain_saves_in_parameters_and_tokens():
+def test_what_a_gain_saves_and_that_none_saves_nothing():
     summary = scaling(math.log(2) / 8)  # half of what twice the parameters bring
     small = summary["parameters"][0]
     assert (small["arm"], small["width"], small["verdict"]) == ("t 0.4", 96, "gain")
@@ -134,9 +131,6 @@ def test_what_a_gain_saves_in_parameters_and_tokens():
     by_tokens = next(row for row in summary["tokens"] if row["arm"] == "t 0.4")
     assert by_tokens["verdict"] == "gain" and 3000 < by_tokens["matched"] < 4000
     assert len(summary["rows"]) == 15 and len(summary["points"]) == 60 and len(summary["panels"]) == 4
-
-
-def test_no_gain():
     summary = scaling(0.0)
     assert {row["verdict"] for row in summary["parameters"] + summary["tokens"]} == {"no gain seen"}
     assert all(row["saved"] is None for row in summary["parameters"] + summary["tokens"])

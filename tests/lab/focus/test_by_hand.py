@@ -63,19 +63,16 @@ def test_the_grid_varies_one_factor_at_a_time(home):
         cells("groups=5", plan, lm)
 
 
-def test_the_windows_of_the_paper_leave_something_to_the_groups():
-    """In windows of 1,024 tokens, as table 9 has them: the widest reads three quarters of the pairs."""
-    length = NAMED["ablations"].defaults["length"]
-    shares = [window_pairs(window, length) / (length * (length + 1) // 2) for window in FACTORS["window"]]
-    assert shares == sorted(shares) and shares[-1] == pytest.approx(0.75, abs=0.001)
-
-
-def test_what_the_paper_prints_stands_beside():
+def test_what_the_paper_prints_stands_beside_and_its_windows_leave_something_to_the_groups():
     printed = {"centroid": 35.8, "tuned": 29.9, "share_centroid": 0.95, "share_tuned": 0.97}
     assert paper_numbers("iterations", 3) == {f"paper_{key}": value for key, value in printed.items()}
     cell = {("window", 16): None, ("groups", 2): 33.8, ("dimensions", "full"): 34.8}
     assert {key: paper_numbers(*key)["paper_centroid"] for key in cell} == cell
     assert set(paper_numbers("similarity", "cosine").values()) == {None}
+    # In windows of 1,024 tokens, as table 9 has them: the widest reads three quarters of the pairs.
+    length = NAMED["ablations"].defaults["length"]
+    shares = [window_pairs(window, length) / (length * (length + 1) // 2) for window in FACTORS["window"]]
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(0.75, abs=0.001)
 
 
 def test_the_chart_is_of_the_pairs_that_are_read():
@@ -100,16 +97,13 @@ def test_gates_of_far_pairs():
     assert far_gates(Focus.build(router, n_sink=1), groups).tolist() == [0.0], "what is always read has no gate"
 
 
-def test_group_agreement():
+def test_groups_that_agree_and_that_are_dead():
     """Of two windows, balanced apart: in the second all tokens lean to group 0, and Sinkhorn sends half of them on."""
     router = FocusRouter(1, 2, groups=2, d_s=2, temperature=1.0, iterations=50)
     router.projection.data[0] = router.centroids.data[0] = torch.eye(2)
     hidden = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [1.0, 0.0]])
     assert group_agreement(router, [hidden], 2) == [0.75]
-
-
-def test_a_group_is_dead_below_a_tenth_of_its_even_share():
-    """Even shares are 25 of 100 tokens: 2 are too few, 3 are not."""
+    # Even shares are 25 of 100 tokens: 2 are too few, 3 are not.
     assert dead_groups(np.repeat([0, 1, 2], [95, 3, 2]).reshape(4, 25), 4) == 2
 
 
@@ -124,12 +118,22 @@ def test_the_trainings_of_a_row_are_put_together():
     assert row["curve"] == [point | {"share": 0.7}]
 
 
-def test_the_curve_begins_before_the_first_step():
+def test_points_of_curves_and_where_one_is_flat():
     look = {"shares": [0.2, 0.4], "centroid_cosine": [0.0, 1.0], "drift": [0.0, 0.0], "start_share": [0.2, 0.2]}
     points = curve([{"step": 0, "start": look | {"rank": [4.0, 2.0]}}, {"step": 1}], 2)
     assert [(p["step"], p["layer"], p["share"], p["rank"]) for p in points] == [
         *((0, -1, pytest.approx(0.3), 3.0), (0, 0, 0.2, 4.0), (0, 1, 0.4, 2.0)),
     ]
+    assert loss_curve([3.0, 2.0], seed=0)[1] == {"seed": 0, "step": 2, "loss": 2.0}
+    long = loss_curve(np.arange(400.0).tolist(), 40, steps=400)
+    assert len(long) == 40 and long[0] == {"steps": 400, "step": 10, "loss": 4.5}
+    wobble = 1e-4 * np.random.default_rng(0).normal(size=16)
+
+    def gained(losses: np.ndarray) -> bool | None:
+        return flat(difference("soft_gained", losses, np.zeros(len(losses)), np.arange(len(losses))))
+
+    assert gained(wobble) is True
+    assert gained(wobble - 0.05) is False and gained(400 * wobble) is False and gained(wobble[:3]) is None
 
 
 def test_the_printed_training():
@@ -140,23 +144,7 @@ def test_the_printed_training():
     assert plan.sharpening(3999) == 1, "the printed gate has one lambda"
 
 
-def test_a_curve_is_flat_where_no_more_could_be_missed():
-    wobble = 1e-4 * np.random.default_rng(0).normal(size=16)
-
-    def gained(losses: np.ndarray) -> bool | None:
-        return flat(difference("soft_gained", losses, np.zeros(len(losses)), np.arange(len(losses))))
-
-    assert gained(wobble) is True
-    assert gained(wobble - 0.05) is False and gained(400 * wobble) is False and gained(wobble[:3]) is None
-
-
-def test_points_of_a_curve_are_means_of_their_steps():
-    assert loss_curve([3.0, 2.0], seed=0)[1] == {"seed": 0, "step": 2, "loss": 2.0}
-    long = loss_curve(np.arange(400.0).tolist(), 40, steps=400)
-    assert len(long) == 40 and long[0] == {"steps": 400, "step": 10, "loss": 4.5}
-
-
-def test_what_the_controls_read():
+def test_what_the_controls_read_and_in_which_phase():
     """A window as long as the text is full attention, with its gradient; groups are drawn anew for every turn."""
     model, router, ids = load_model(tiny("llama")), start(), token_ids(1, 24)
 
@@ -180,24 +168,18 @@ def test_what_the_controls_read():
         assert all(torch.equal(a, drawn.token_features(i, hidden, None)) for i, a in enumerate(groups[turn]))
     firsts = [layers[0] for layers in groups.values()] + [groups[1, 0][1]]
     assert not any(torch.equal(a, b) for i, a in enumerate(firsts) for b in firsts[:i])
-
-
-def test_a_control_belongs_to_phase_2():
     for reading in ("drawn", "alone"):
         with pytest.raises(BadSetting, match="gives the router no gradient"):
             replace(SECOND, reading=reading, phase=1)
 
 
-def test_the_paths_by_hand():
+def test_the_paths_of_escape():
     assert centroid_cosine(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])) == pytest.approx(1 / 3)
     assert centroid_cosine(torch.tensor([[1.0, 1.0], [2.0, 2.0]])) == pytest.approx(1.0)
     assert math.isnan(centroid_cosine(torch.ones(1, 2)))
     assert hidden_drift(torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])) == pytest.approx(0.5)
     assert effective_rank(torch.eye(4)) == pytest.approx(4.0) and effective_rank(torch.ones(9, 4)) == pytest.approx(1.0)
     assert effective_rank(torch.diag(torch.tensor([3.0, 1.0]))) == pytest.approx(4 / 27**0.25), "shares 3/4 and 1/4"
-
-
-def test_the_paths_of_a_router():
     start = FocusRouter(1, 2, groups=2, d_s=2)
     start.projection.data[0] = start.centroids.data[0] = torch.eye(2)
     first, now = torch.eye(2), torch.tensor([[1.0, 0.0], [0.8, 0.6]])

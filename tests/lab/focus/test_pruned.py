@@ -24,13 +24,17 @@ def bench():
     return Bench(model, router, token_ids(3, 24).numpy(), 1, None, Context())
 
 
-def test_a_block_by_hand():
+def test_a_block_and_shuffled_groups_by_hand():
     """Two keys of weight 1/4 and 3/4, the second pruned: its output was three quarters of 4 of a whole of (1, 3)."""
     probabilities, keep = torch.tensor([[[0.25, 0.75], [0.5, 0.5]]]), torch.tensor([[True, False], [True, True]])
     values = torch.tensor([[[4.0, 0.0], [0.0, 4.0]]])
     entropy, candidates, mass, norm, change = block_sums(probabilities, values, keep).tolist()
     assert (entropy, candidates, mass) == pytest.approx((0 + np.log(2), 1 + 2, 0.75))
     assert norm == pytest.approx(3 / 10**0.5) and change == pytest.approx((3**2 + 3**2) ** 0.5 / 10**0.5)
+    members = torch.eye(4, dtype=torch.bool)[torch.arange(40) % 3]
+    dealt = shuffled(members, 1)
+    assert torch.equal(dealt.sum(0), members.sum(0)) and not torch.equal(dealt, members)
+    assert read_pairs(dealt, 1) == read_pairs(members, 1) and read_pairs(dealt, 3) != read_pairs(members, 3)
 
 
 def test_what_is_looked_at_is_dense_attention_and_its_parts_agree(bench):
@@ -69,10 +73,3 @@ def test_one_layer_alone_is_pruned(bench):
         assert np.array_equal(groups.counts[:, layer], control.counts[:, layer]), "groups of the same sizes"
     full = bench.measure(Arm("window", {"window": 24}, layer=1))
     assert np.allclose(full.losses, dense.losses, atol=1e-5) and (full.pairs == 300).all()
-
-
-def test_shuffled_groups_have_the_same_sizes_and_their_pairs_are_counted():
-    members = torch.eye(4, dtype=torch.bool)[torch.arange(40) % 3]
-    dealt = shuffled(members, 1)
-    assert torch.equal(dealt.sum(0), members.sum(0)) and not torch.equal(dealt, members)
-    assert read_pairs(dealt, 1) == read_pairs(members, 1) and read_pairs(dealt, 3) != read_pairs(members, 3)

@@ -42,11 +42,16 @@ def test_recovery_is_paired():
     assert recovery(np.full(80, 0.05), dense + 0.1, dense, documents).low == pytest.approx(0.5)
 
 
-def test_the_window_is_the_largest_that_is_3_percent_worse():
+def test_the_window_is_3_percent_worse_and_that_of_equal_pairs_is_judged():
     dense = np.full(4, 3.0)
     worse = {8: 0.2, 16: 0.05, 32: math.log(1.03) + 1e-9, 64: math.log(1.03) - 1e-3}
     assert choose_window({w: dense + loss_added for w, loss_added in worse.items()}, dense) == 32
     assert choose_window({8: dense, 16: dense + 0.01}, dense) is None
+    assert verdict(made_up())["holds"] and verdict(made_up())["window_better"] is False
+    wider = verdict(made_up(**{"window 5": (0.01, 0.005, 0.02)}))
+    assert wider["window_better"] is True and wider["holds"], "a window that is better refutes nothing else"
+    assert verdict(made_up(**{"window 5": (0.01, -0.005, 0.02)}))["window_better"] is None
+    assert verdict(made_up(), shares=(0.3,), groups=4)["balanced"], "twice an even share is the limit"
 
 
 @pytest.mark.parametrize("block", [1024, 4])
@@ -97,14 +102,6 @@ def test_the_verdict_when_something_does_not_hold(case):
         not conclusion["holds"]
         and (conclusion["beats"]["random tokens"] if key == "beats" else conclusion[key]) is value
     )
-
-
-def test_the_verdict_on_the_window_of_equal_pairs():
-    assert verdict(made_up())["holds"] and verdict(made_up())["window_better"] is False
-    wider = verdict(made_up(**{"window 5": (0.01, 0.005, 0.02)}))
-    assert wider["window_better"] is True and wider["holds"], "a window that is better refutes nothing else"
-    assert verdict(made_up(**{"window 5": (0.01, -0.005, 0.02)}))["window_better"] is None
-    assert verdict(made_up(), shares=(0.3,), groups=4)["balanced"], "twice an even share is the limit"
 
 
 def test_the_summary_of_made_up_losses():

@@ -79,7 +79,7 @@ def test_the_command_is_timed_on_the_shape_that_is_made(tmp_path, monkeypatch):
     assert context.kept == {} and context._model is None, "nothing of it stays"
 
 
-def test_what_indexers_learn_from_is_said():
+def test_what_indexers_learn_from_is_said_and_what_was_stored_took_no_more_than_twice_as_much():
     card = {"width": 64, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float32", "vocabulary": 100}
     card |= {"inner": 128, "max_positions": 4096}
     about = {"prompts": 5, "length": 1000}
@@ -88,9 +88,6 @@ def test_what_indexers_learn_from_is_said():
     assert held(Route, about | {"kinds": ["dsa", "qsa", "m3"]}, 10_000, card) - alone == of_states
     assert held(Route, about | {"kinds": ["seer"]}, 10_000, card) - alone == 4 * 5 * 1000 * 2 * 32
     assert held(Route, about | {"kinds": ["low_rank"]}, 10_000, card) - alone == 4 * 3 * 8 * 64 * 64
-
-
-def test_what_was_stored_took_no_more_than_twice_what_was_said():
     stored = read_json(places.CACHE / "demo" / "studies" / "indexer-shapes.json")
     assert stored["layers"] == 24 and stored["protocol"]["sizes"]["length"] == 2048
     assert 0.5 < stored["taken"]["bytes"] / stored["said"]["bytes"] < 2

@@ -71,12 +71,9 @@ def test_tasks_are_pooled_by_items():
     assert itself["difference"] == 0 and itself["difference_low"] is None, "an arm against itself has no interval"
 
 
-def test_every_task_has_numbers_of_questions_and_long_prompts_have_examples():
+def test_tasks_have_numbers_of_questions_and_those_that_are_not_there_are_refused(ask, tmp_path):
     assert set(ASKED) == set(TASKS)
     assert all(numbers[LONG][0] > 0 and min(numbers[OWN][1], numbers[LONG][1]) > 1 for numbers in ASKED.values())
-
-
-def test_tasks_that_are_not_there_are_refused(ask, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadSetting, match="No task has its files"):
         ask(tmp_path / "empty")

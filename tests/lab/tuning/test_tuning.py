@@ -26,7 +26,7 @@ def test_gains_by_hand():
     assert row["kept"] == pytest.approx(1.0) and row["again"] == 2.5, "over the draws"
 
 
-def test_what_is_left_without_the_named_heads(stored):
+def test_what_is_left_without_the_named_heads_and_where_there_are_none(stored, ask):
     study = stored("induction")
     rows = {(row["task"], row["arm"]): row for row in study["rows"]}
     assert [head[:2] for head in study["named"]] == [[1, 0], [1, 1]]
@@ -41,6 +41,8 @@ def test_what_is_left_without_the_named_heads(stored):
         rows[induction_study.RANDOM, induction_study.NAMED]["gain"]
         != rows[induction_study.RANDOM, induction_study.ALL]["gain"]
     )
+    numbers = ask("induction", above=1.0).numbers
+    assert numbers["named"] == [] and {row["arm"] for row in numbers["rows"]} == {induction_study.ALL}
 
 
 def test_the_answers_of_the_register_are_found_with_and_without_its_pages(monkeypatch):
@@ -58,11 +60,6 @@ def test_the_answers_of_the_register_are_found_with_and_without_its_pages(monkey
     assert shift == pytest.approx(shift[0], abs=2), "the same tokens, further down"
     assert "Perpetua lies at berth 41. The master" in windows[1] and "The master of the Perpetua" not in windows[0]
     assert text.endswith(windows[1][-200:])
-
-
-def test_without_such_heads_nothing_is_taken(ask):
-    numbers = ask("induction", above=1.0).numbers
-    assert numbers["named"] == [] and {row["arm"] for row in numbers["rows"]} == {induction_study.ALL}
 
 
 CHANCE = math.log(Circuit.vocabulary)
@@ -136,7 +133,7 @@ def test_every_arm_begins_with_the_tuned_copy(stored):
     assert study["rows"][0]["scores"] == study["followed"]["tuned"] and set(study["followed"]["before"]) == set(KINDS)
 
 
-def test_copies_read_on_and_differ_in_their_recall_documents_alone(stored):
+def test_copies_read_on_and_differ_in_their_recall_documents_alone(stored, ask, home):
     study = stored("recall-documents")
     untrained, none, half = study["texts"]
     assert [row["share"] for row in study["texts"]] == [None, 0, 0.5]
@@ -149,8 +146,5 @@ def test_copies_read_on_and_differ_in_their_recall_documents_alone(stored):
     assert "Needle" in tasks and len(study["rows"]) == 3 * len(tasks)
     assert all(row["items"] == 2 and row["chance"] == 0.25 for row in study["rows"])
     assert study["panels"][0]["x_values"] == [0, 0.5]
-
-
-def test_a_model_that_was_not_trained_here_is_refused(ask, home):
     with pytest.raises(BadSetting, match="was not trained by `lab.far.run`"):
         ask("recall-documents", model=str(home / "tiny"), length=32)

@@ -144,7 +144,11 @@ def test_every_task_runs_on_files_in_its_published_format(run, tmp_path):
     assert all(row["gold"] < 0 and 0 <= row["value"] <= 1 for row in rows)
 
 
-def test_examples_are_of_another_split_where_there_is_one(tmp_path):
+def test_examples_are_of_other_items_or_of_another_split_where_there_is_one(tmp_path):
+    sampled = benchmark_tasks.asked("piqa", piqa(tmp_path), 1, 1, 0)
+    (item,) = sampled.items
+    assert item.prompts[0] == "Question: Count on.\nAnswer: 777777\n\nQuestion: Count.\nAnswer:"
+    assert item.prompts[0][-item.question :] == "Question: Count.\nAnswer:" and item.answers == (" 7", " 777777")
     questions, examples, files = documents(TASKS["gsm8k"], "gsm8k", every(tmp_path))
     assert (len(questions), len(examples), files) == (2, 3, ["test.jsonl", "train.jsonl"])
     questions, examples, files = documents(TASKS["truthfulqa"], "truthfulqa", tmp_path)
@@ -152,13 +156,6 @@ def test_examples_are_of_another_split_where_there_is_one(tmp_path):
         "choices": ["No", "Yes", "Always"],
         "labels": [1, 0, 0],
     }
-
-
-def test_an_item_is_no_example_of_itself(tmp_path):
-    sampled = benchmark_tasks.asked("piqa", piqa(tmp_path), 1, 1, 0)
-    (item,) = sampled.items
-    assert item.prompts[0] == "Question: Count on.\nAnswer: 777777\n\nQuestion: Count.\nAnswer:"
-    assert item.prompts[0][-item.question :] == "Question: Count.\nAnswer:" and item.answers == (" 7", " 777777")
 
 
 def test_what_does_not_fit_is_counted_and_a_task_that_cannot_is_refused(run, tmp_path):

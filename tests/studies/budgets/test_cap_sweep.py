@@ -104,16 +104,13 @@ def test_two_sided_tolerances_by_hand_in_shares_and_in_perplexity():
     assert "measure it again" in verdict(earlier, 0.01, 0.02, "change")["fails"]
 
 
-def test_both_limits_are_one_sided_ones_of_the_same_documents():
+def test_limits_are_one_sided_ones_of_the_same_documents_and_too_few_pass_nothing():
     """Student's t of five documents at 95% is 2.132: the limits lie 2.132 standard errors around the mean."""
     losses = np.repeat(np.array([[-0.02], [0.01], [0.0], [0.02], [-0.01]]), 64, 1)
     row = one_side(losses, np.zeros((5, 64)), np.arange(5), np.ones(5, dtype=bool))
     reach = 2.1318 * np.std(losses[:, 0], ddof=1) / np.sqrt(5)
     assert (row["lower"], row["upper"]) == pytest.approx((np.expm1(-reach), np.expm1(reach)), abs=1e-5)
     assert len(row["stretches"]) == 16 and row["stretches"][0]["lower"] == pytest.approx(row["lower"], abs=1e-9)
-
-
-def test_too_few_units_pass_nothing_and_one_window_reports_nothing():
     few = {"cap": 64, "reads_causal": 0.1, "select": side(0, 0, units=3) | {"upper": None}, "report": None}
     assert verdict(few, 0.01, 0.02) == {"passes": False, "fails": "3 documents are too few for a limit", "holds": None}
     alone = {"cap": 64, "reads_causal": 0.1, "select": side(0, 0), "report": None}
@@ -203,14 +200,6 @@ def test_enough_keys_change_nothing_and_pass(context, tiny, budget, cap):
     assert row["reads_causal"] == row["kv_read"] == 1
 
 
-def test_a_cap_above_all_budgets_is_not_computed_again(context, tiny, monkeypatch):
-    passes, real = [], cap_rows.window_losses
-    monkeypatch.setattr(cap_rows, "window_losses", lambda *a: passes.append(a[-1]) or real(*a))
-    rows = sweep(context, tiny, whole_windows(tiny, [("", text(2))], 32, 32), np.full((3, 4), 7), [4, 8, 16, 512])
-    assert passes == ["dense", "cap 4", "cap 8"] and [row["cap"] for row in rows] == [4, 8, 16, 512]
-    assert rows[1]["perplexity"] == rows[3]["perplexity"]
-
-
 def test_the_verb_takes_a_policy_made_by_hand_and_can_be_stored(ask, tiny, store):
     recipe = {"total": 120, "edits": [{"layer": 0, "set": 30}], "keep_total": False}
     result = ask(CapSweep, texts=[text(2), text(3)], policy=recipe, caps=[2, 40], window=32, tokens=96)
@@ -250,5 +239,10 @@ def test_bad_input_is_refused_before_a_pass(ask, tiny, monkeypatch, arguments, m
         ask(CapSweep, **{"texts": [text(2)], **arguments})
 
 
-def test_caps_come_in_order_and_once():
+def test_caps_come_in_order_and_once_and_one_above_all_budgets_is_not_computed_again(context, tiny, monkeypatch):
     assert check_caps([64, 32, 64]) == [32, 64]
+    passes, real = [], cap_rows.window_losses
+    monkeypatch.setattr(cap_rows, "window_losses", lambda *a: passes.append(a[-1]) or real(*a))
+    rows = sweep(context, tiny, whole_windows(tiny, [("", text(2))], 32, 32), np.full((3, 4), 7), [4, 8, 16, 512])
+    assert passes == ["dense", "cap 4", "cap 8"] and [row["cap"] for row in rows] == [4, 8, 16, 512]
+    assert rows[1]["perplexity"] == rows[3]["perplexity"]

@@ -90,15 +90,12 @@ def test_a_pooled_pattern_holds_all_mass(ask, tables, monkeypatch, block):
     np.testing.assert_allclose(pattern[9, 0], tables[0, 1][63:, :7].sum(1).mean(), atol=1e-5)
 
 
-def test_the_first_token_can_be_left_out(ask, tables):
+def test_the_first_token_can_be_left_out_and_another_window_counts_its_own(ask, tables):
     answer = ask(Head, layer=2, head=0, without_first=True)
     np.testing.assert_allclose(answer.arrays["pattern"], without_first(tables[2, 0]), atol=1e-4)
     assert answer.tables["keys"]["key"].min() > 0
     alone = ask(Head, layer=2, head=0, without_first=True, query=0)
     assert alone.tables["keys"].empty and "nothing to read" in alone.numbers["sentence"]
-
-
-def test_another_window_counts_its_own_tokens(ask):
     answer = ask(Head, part=1, query=3)
     assert answer.numbers["offset"] == 64 and answer.tables["keys"]["position"].between(64, 67).all()
     assert answer.tables["queries"]["position"].iloc[0] == 64

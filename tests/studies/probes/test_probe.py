@@ -195,16 +195,13 @@ def test_a_page_cannot_ask_for_more_than_it_should(run, context):
 # --- intervals of shares ----------------------------------------------------------------------------------------------
 
 
-def test_wilson_by_hand():
+def test_shares_by_hand():
     estimate = share([1] * 8 + [0] * 2)
     assert (estimate.mean, estimate.units) == (0.8, 10)
     assert (estimate.low, estimate.high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
     assert share([1, 1, 1]).high == 1 and share([1, 1, 1]).low == pytest.approx(0.4385, abs=1e-4)
     assert share([]).mean is None
-
-
-def test_paired_difference_by_hand():
-    """n = 10, 6 up and 1 down: (7 - 2) / 12 ± 1.96 sqrt((9/12 - (5/12)²) / 12)."""
+    # n = 10, 6 up and 1 down: (7 - 2) / 12 ± 1.96 sqrt((9/12 - (5/12)²) / 12).
     difference = share_difference([1] * 6 + [0] + [1] * 3, [0] * 6 + [1] + [1] * 3)
     assert difference.mean == pytest.approx(0.5)
     assert difference.low == pytest.approx(5 / 12 - 1.95996 * (0.75 - (5 / 12) ** 2) ** 0.5 / 12**0.5, abs=1e-4)

@@ -64,16 +64,13 @@ def test_a_window_by_hand(settle):
     assert (row["value"] + 4, row["attended"]) == (best, pytest.approx(attended[best]))
 
 
-def test_evaluate_reads_what_was_settled(settle, ask):
+def test_a_larger_budget_reads_more_as_evaluate_says(settle, ask):
     result = settle("oracle_topk", "quest", "routing_transformer", share=0.5)
     assert result.numbers["target"] == MEAN / 2 and result.numbers["share"] == 0.5
     again = ask(Evaluate, methods=result.numbers["methods"], window=LENGTH, long_text="first")
     for row, settled in zip(again.numbers["rows"], result.numbers["rows"], strict=True):
         assert (row["label"], row["attended"]) == (settled["label"], pytest.approx(settled["attended"]))
         assert row["kv_read"] == pytest.approx(settled["kv_read"])
-
-
-def test_a_larger_budget_reads_more(settle):
     rows = [settle("oracle_topk", share=share).numbers["rows"][0] for share in (0.1, 0.5, 1.0)]
     assert all(a["attended"] < b["attended"] for a, b in pairwise(rows)) and rows[-1]["reads_causal"] == 1
 

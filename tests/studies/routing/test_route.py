@@ -70,12 +70,17 @@ def test_some_heads_equal_the_same_heads_among_all(ask, home):
     )
 
 
-def test_documents_are_on_one_side_only(home, context):
+def test_documents_are_on_one_side_only_and_too_few_or_too_short_are_refused(home, context, ask):
     texts = [context.add_text(f"{number}", f"text {number} " * 40) for number in range(7)]
     calibrate, test = sides_of(context, [*texts, texts[0]], "")
     assert len(calibrate) == 3 and len(test) == 4 and not set(calibrate) & set(test)
     prompts = prompts_of(context.model(str(home / "tiny")), ["the cat sat " * 400, "a dog " * 30], 32, 6, 9)
     assert {prompt.document for prompt in prompts} == {0, 1} and all(9 <= len(prompt.ids) <= 32 for prompt in prompts)
+    texts = [context.add_text(f"{number}", f"text number {number} is short") for number in range(6)]
+    with pytest.raises(BadText, match="3 documents to calibrate and 3 others to test, and 5 different"):
+        ask(STUDIES["route"], texts=texts[:5], **SMALL)
+    with pytest.raises(BadText, match=r"Document 1 has \d+ tokens and no query .* at least 51 tokens long"):
+        ask(STUDIES["route"], texts=texts, **SMALL | {"min_distance": 50})
 
 
 def test_shares_of_all_attention_further_distances_and_sgd(ask, home):
@@ -131,14 +136,6 @@ def test_what_cannot_be_is_refused(ask, home, wrong, message):
 def test_heads_are_written_as_everywhere_and_as_earlier_links_do(context, home):
     model = context.model(str(home / "tiny"))
     assert heads_of(model, "2.0,1.3") == heads_of(model, "1:3, 2:0") == {1: [3], 2: [0]}
-
-
-def test_too_few_and_too_short_texts(ask, context):
-    texts = [context.add_text(f"{number}", f"text number {number} is short") for number in range(6)]
-    with pytest.raises(BadText, match="3 documents to calibrate and 3 others to test, and 5 different"):
-        ask(STUDIES["route"], texts=texts[:5], **SMALL)
-    with pytest.raises(BadText, match=r"Document 1 has \d+ tokens and no query .* at least 51 tokens long"):
-        ask(STUDIES["route"], texts=texts, **SMALL | {"min_distance": 50})
 
 
 def test_intervals_are_over_documents():

@@ -91,12 +91,9 @@ def test_who_wins_and_from_which_length(launched):
         assert (numbers["crossover"][name] is None) == (points[-1][1] <= 1)
 
 
-def test_speeds_that_meet_beyond_the_models_context_get_no_length():
+def test_who_wins_in_words():
     assert meeting(4701, 8192, 2048) == "beyond the 2,048 tokens that the model reads" == meeting(None, 8192, 2048)
     assert meeting(1684, 2048, 2048) == "near 1,700 tokens" and meeting(None, 2048, 2048) == "beyond 2,048 tokens"
-
-
-def test_nobody_wins_where_the_rounds_fall_on_both_sides():
     faster, slower, either = (
         {"median": m, "low": a, "high": b} for m, a, b in ((1.14, 1.1, 3), (0.5, 0.4, 0.9), (1, 0.9, 2))
     )

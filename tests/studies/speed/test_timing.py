@@ -138,16 +138,13 @@ def test_bench_refuses(arguments, message):
         study.bench(Bench(**arguments), context=Context(device="cpu"))
 
 
-def test_a_length_beyond_memory_is_refused_before_anything_starts(monkeypatch):
+def test_a_length_beyond_memory_is_refused_and_halves_take_half_on_a_gpu(monkeypatch):
     monkeypatch.setattr(timing, "time_attention", lambda *a, **k: pytest.fail("started"))
     monkeypatch.setattr(memory, "free_bytes", lambda device: 8e9)
     with pytest.raises(TooLarge, match=r"1,000,000,000 tokens .* need about .* GB and .* GB are free on cpu") as error:
         study.bench(Bench(lengths=[128, 1_000_000_000]), context=Context(device="cpu"))
     peak = int(str(error.value).split("at most ")[1].split()[0].replace(",", ""))
     memory.check_memory(peak // 2, 1, 8, 8, 64, "cpu", "bfloat16")
-
-
-def test_halves_take_half_on_a_gpu(monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 80e9)
     memory.check_memory(1 << 20, 1, 32, 32, 128, "cuda", "bfloat16")
     for device, dtype, top in (("cuda", "float32", 1), ("cuda", "bfloat16", 2), ("cpu", "bfloat16", 1)):

@@ -50,23 +50,19 @@ def store(tmp_path):
     yield store
 
 
-def test_every_page_opens_with_an_example(store, context):
+def test_every_page_opens_with_an_example_and_may_choose_every_bundled_router(store, context):
     for verb, arguments in wanted(context):
         run = store.find(Undeclared(verb, arguments))
         assert run is not None and run.example, f"{verb} is not stored: python -m analysis examples"
         assert run.protocol["command"] == "python -m analysis examples" and run.protocol["date"]
     assert store.find(Undeclared("model", {"model": "demo"})).numbers["parity"]["same"]
+    # Pages take their list of routers from the card: one that it does not name could not be chosen.
+    bundled = {path.stem for path in ROUTER.parent.glob("*.safetensors") if not path.stem.startswith("random-")}
+    listed = store.find(Undeclared("model", {"model": "demo"})).numbers["routers"]
+    assert {router["name"] for router in listed} == bundled and len(bundled) > 3
 
 
-def test_heads_and_temperature_open_with_the_head_that_reads_farthest(store):
-    statistics, *_ = opened(text_hash(sample_texts()["story"][1]))
-    furthest = store.find(Undeclared(*statistics)).table("heads").sort_values("far_peaks").iloc[-1]
-    _, head, *temperatures = [arguments for _, arguments in ASKED["opened"]]
-    assert (head["layer"], head["head"]) == (furthest["layer"], furthest["head"])
-    assert all(arguments["t"] == list(SOFTMAX) for arguments in temperatures)
-
-
-def test_every_step_of_the_tour_opens_at_once(store):
+def test_the_tour_and_the_pages_of_heads_open_with_what_they_name(store):
     """Its requests are those that the examples are made of, and its two places are a pair of the finder."""
     text = text_hash(list(sample_texts().values())[STORY.sample][1])
     steps = {step: STORY.request(step, text) for step in TOUR_STEPS}
@@ -76,6 +72,11 @@ def test_every_step_of_the_tour_opens_at_once(store):
     requests_opened = [request(verb, arguments) for verb, arguments in opened(text)]
     assert steps["head"] in requests_opened and steps["sharpen"] in requests_opened
     assert store.find(steps["head"]).array("row").argmax() == STORY.key
+    statistics, *_ = opened(text_hash(sample_texts()["story"][1]))
+    furthest = store.find(Undeclared(*statistics)).table("heads").sort_values("far_peaks").iloc[-1]
+    _, head, *temperatures = [arguments for _, arguments in ASKED["opened"]]
+    assert (head["layer"], head["head"]) == (furthest["layer"], furthest["head"])
+    assert all(arguments["t"] == list(SOFTMAX) for arguments in temperatures)
 
 
 @pytest.mark.parametrize("shape", ASKED["shapes"])
@@ -107,13 +108,6 @@ def test_an_example_computed_again_is_the_same(verb, store, context):
     for name, value in again.numbers.items():
         if isinstance(value, float):
             assert value == pytest.approx(stored.numbers[name], rel=1e-3)
-
-
-def test_the_stored_card_offers_every_bundled_router(store):
-    """Pages take their list of routers from the card: one that it does not name could not be chosen."""
-    bundled = {path.stem for path in ROUTER.parent.glob("*.safetensors") if not path.stem.startswith("random-")}
-    listed = store.find(Undeclared("model", {"model": "demo"})).numbers["routers"]
-    assert {router["name"] for router in listed} == bundled and len(bundled) > 3
 
 
 def test_the_bundled_router_belongs_to_the_bundled_model():

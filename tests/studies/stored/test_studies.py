@@ -183,20 +183,17 @@ def test_texts_shorter_than_the_distance_give_empty_tables_and_say_so(text, run)
     json.dumps([r.numbers for r in (pairs, first, groups)], allow_nan=False)
 
 
-def test_one_token_is_refused(run):
+def test_one_token_is_refused_and_bytes_of_an_unknown_script_are_counted(run):
     for verb in ("inspect", "start", "groups", "pairs"):
         with pytest.raises(BadText, match="1 token and attention needs at least 2"):
             run(verb, "a")
-
-
-def test_bytes_of_an_unknown_script_are_counted(run):
     assert run("inspect", "😀" * 5).numbers["byte_fallback_share"] > 0.3
     assert run("inspect", "plain words only").numbers["notes"] == []
     assert run("start", "😀" * 20, min_distance=8).tables["pairs"].empty, "an emoji is no content word"
 
 
 @pytest.mark.slow
-def test_five_thousand_tokens_in_windows_or_the_first_only(run, bundled):
+def test_texts_of_many_windows_and_of_one_window_and_one_token(run, bundled):
     text = "\n".join(text for _, text in sample_texts().values()) * 2
     size = bundled.model().max_positions
     numbers, first = run("inspect", text).numbers, run("inspect", text, long_text="first").numbers
@@ -205,10 +202,6 @@ def test_five_thousand_tokens_in_windows_or_the_first_only(run, bundled):
     assert len(numbers["notes"]) == len(first["notes"]) == 1
     window = run("groups", text).tables["tokens"]["window"].to_numpy()
     assert len(window) == numbers["tokens"] and (np.diff(window) >= 0).all() and window.max() == numbers["windows"] - 1
-
-
-@pytest.mark.slow
-def test_a_text_of_one_window_and_one_token(run, bundled):
     size, word = bundled.model().max_positions, " the"
     exact, longer = run("groups", "a" + word * (size - 1)), run("groups", "a" + word * size)
     assert exact.tables["tokens"]["window"].max() == 0 and not any("windows" in note for note in exact.numbers["notes"])

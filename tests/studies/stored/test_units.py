@@ -34,7 +34,7 @@ def cut(texts: list[str], length: int, windows: int, **options) -> tuple[np.ndar
     return held_out_windows(SimpleNamespace(tokenizer=tokenizer), texts, length, windows, **options)
 
 
-def test_a_window_lies_in_one_document_and_every_document_takes_part():
+def test_windows_of_documents():
     windows, documents = cut(["a" * 95, "b" * 25, "c" * 40], 10, 8)
     assert all(len(set(row)) == 1 for row in windows.tolist()) and documents.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
     assert [chr(row[0]) for row in windows] == list("aaabbccc")
@@ -42,9 +42,6 @@ def test_a_window_lies_in_one_document_and_every_document_takes_part():
     assert chosen.tolist() == [0, 2] and len(few) == 2, "evenly chosen"
     every_window, chosen = cut(["a" * 95, "b" * 25, "c" * 40], 10, 100)
     assert np.bincount(chosen).tolist() == [9, 2, 4]
-
-
-def test_short_documents_are_joined_into_one_unit():
     windows, documents = cut(["a" * 6, "b" * 30, "c" * 6, "d" * 3], 10, 9)
     assert documents.tolist() == [0, 0, 0, 1] and "".join(map(chr, windows[3])) == "aaaaaacccc"
     assert len(cut(["a" * 12], 10, 9, fewest=1)[0]) == 1
@@ -52,18 +49,26 @@ def test_short_documents_are_joined_into_one_unit():
         cut(["a" * 12], 10, 9)
 
 
-def test_few_documents_are_points_and_nothing_is_judged_by_them():
+def test_few_documents_and_an_arm_against_itself_are_not_judged():
     losses, documents = np.array([1.0, 1.2, 1.4, 1.6]), np.array([0, 0, 1, 2])
     row = difference("apart", losses, np.ones(4), documents)
     assert row["apart"] == pytest.approx(0.3) and row["apart_low"] is None
     assert row["apart_points"] == pytest.approx([0.1, 0.4, 0.6])
     assert Comparison.of(row, "apart").verdict is Verdict.NOT_JUDGED
+    # p of 0.03 and 0.02 are a family of two: a third row, of an arm with itself, makes it no larger.
+    itself = {"a": 0.0, "a_low": 0.0, "a_high": 0.0, "a_p": 1.0}
+    rows = [{"a": -1.0, "a_low": -1.9, "a_high": -0.1, "a_p": p} for p in (0.03, 0.02)]
+    corrected = holm_corrected([*rows, itself], "a")
+    assert [row.get("a_holm") for row in corrected] == pytest.approx([0.04, 0.04, None], nan_ok=True)
+    assert "Of 2 comparisons" in multiplicity_note(corrected, "a")
 
 
-def test_a_study_says_what_its_intervals_rest_on():
+def test_a_study_says_what_its_intervals_and_its_claims_rest_on():
     assert "over 16 documents" in interval_caveat({"units": 16}) and "training" not in interval_caveat({"units": 16})
     assert "in these 3 texts" in interval_caveat({"units": 3})
     assert "and over 3 trainings" in interval_caveat({"units": 16, "seeds": 3})
+    assert "this router, one training of every arm, and not of the method" in scope_of_claim(1)
+    assert "these models, 2 trainings" in scope_of_claim(2, "model") and scope_of_claim(3) == ""
 
 
 def test_what_holds_alone_need_not_hold_among_many():
@@ -82,20 +87,6 @@ def test_what_holds_alone_need_not_hold_among_many():
     assert "each is judged by its own interval" in multiplicity_note(rows, "a", "b")
     assert holm_corrected([{"a_low": None, "a_p": None}], "a") == [{"a_low": None, "a_p": None}]
     assert multiplicity_note([rows[0]], "a") == "", "one is judged"
-
-
-def test_comparisons_of_an_arm_with_itself_are_skipped():
-    """p of 0.03 and 0.02 are a family of two: a third row, of an arm with itself, makes it no larger."""
-    itself = {"a": 0.0, "a_low": 0.0, "a_high": 0.0, "a_p": 1.0}
-    rows = [{"a": -1.0, "a_low": -1.9, "a_high": -0.1, "a_p": p} for p in (0.03, 0.02)]
-    corrected = holm_corrected([*rows, itself], "a")
-    assert [row.get("a_holm") for row in corrected] == pytest.approx([0.04, 0.04, None], nan_ok=True)
-    assert "Of 2 comparisons" in multiplicity_note(corrected, "a")
-
-
-def test_with_fewer_than_three_seeds_a_sentence_is_about_what_was_trained_here():
-    assert "this router, one training of every arm, and not of the method" in scope_of_claim(1)
-    assert "these models, 2 trainings" in scope_of_claim(2, "model") and scope_of_claim(3) == ""
 
 
 def test_trainings_that_disagree_are_not_significantly_different_from_their_control():

@@ -22,12 +22,19 @@ def ask(context, home):
     return lambda **options: sparse_config(SparseConfig(**about, **options), context=context)
 
 
-def test_the_fit_finds_the_constants_that_made_the_points():
+def test_the_scale_is_fitted_and_stays_below_the_shortest_length():
     shares = np.linspace(0, 1, 21)
     constants = fit_scale(0.3 * np.exp(7 * shares), shares)
     np.testing.assert_allclose(constants, (0.3, 7))
     assert fit_scale(np.ones(3), np.array([0.0, 0.05, 0.95])) is None  # outside of what is fitted
     assert fit_scale(np.array([3.0, 2.0, 1.0]), np.array([0.2, 0.4, 0.6])) is None  # more is left out by less
+    fitted = {"prefill": (10.0, 5.0), "decode": (90.0, 5.0)}
+    targets, notes = _targets(fitted, {"prefill": 0.4, "decode": 0.5}, 100)
+    assert targets == {"prefill": 0.4}  # 10 exp(5 * 0.46) = 100; of decode only 0.02 would do
+    targets, (note,) = _targets(fitted, {"prefill": 0.5}, 100)
+    assert targets == {"prefill": 0.46} and note.startswith("Prefill leaves out 46% instead of 50%: ")
+    with pytest.raises(BadSetting, match="would gain nothing"):
+        _targets({}, {"prefill": 0.5, "decode": 0.5}, 100)
 
 
 def test_every_visible_block_has_one_rise(context, home):
@@ -38,16 +45,6 @@ def test_every_visible_block_has_one_rise(context, home):
     assert len(rises["decode"]) == 2 * lm.num_heads * DECODED * 8
     shares = skipped(rises["prefill"], np.array([1e-6, 0.5, 0.999]))
     assert (np.diff(shares) >= 0).all() and shares[-1] < 1  # the first block is never left out
-
-
-def test_the_scale_stays_below_the_shortest_length():
-    fitted = {"prefill": (10.0, 5.0), "decode": (90.0, 5.0)}
-    targets, notes = _targets(fitted, {"prefill": 0.4, "decode": 0.5}, 100)
-    assert targets == {"prefill": 0.4}  # 10 exp(5 * 0.46) = 100; of decode only 0.02 would do
-    targets, (note,) = _targets(fitted, {"prefill": 0.5}, 100)
-    assert targets == {"prefill": 0.46} and note.startswith("Prefill leaves out 46% instead of 50%: ")
-    with pytest.raises(BadSetting, match="would gain nothing"):
-        _targets({}, {"prefill": 0.5, "decode": 0.5}, 100)
 
 
 def test_the_file_is_what_serving_stacks_read(ask, tmp_path):

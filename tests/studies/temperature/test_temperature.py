@@ -73,16 +73,13 @@ def test_a_temperature_of_every_head(ask, tables, context):
     json.dumps(answer.numbers)
 
 
-def test_a_new_temperature_needs_no_pass(ask, context, home):
+def test_a_new_temperature_needs_no_pass_and_a_long_text_keeps_one_layer(ask, context, home, monkeypatch):
     ask(Temperature, t=[0.4], long_text="first")
     passes, lm = [], context.model(str(home / "tiny")).lm
     hook = lm.register_forward_hook(lambda *_: passes.append(1))
     again = ask(Temperature, t=[0.35], long_text="first")
     hook.remove()
     assert again.numbers["t"] == [0.35, 1.0] and not passes
-
-
-def test_a_long_text_keeps_one_layer(ask, monkeypatch, context):
     monkeypatch.setattr("analysis.studies.text.states.STATES_BYTES", 10)
     context.kept.clear()
     answer = ask(Temperature, t=[0.5], layer=2)
