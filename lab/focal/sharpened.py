@@ -35,7 +35,9 @@ class Temperatures(Windows):
     def measure(self, run: Setting) -> dict:
         lm = run.lm
         parts = self.domains(run)
-        by_layer = _judged(parts)
+        # The first domain with an interval over its documents; where none has one, the first.
+        several = (name for name, (_, of) in parts.items() if of is not None and len(np.unique(of)) >= DOCUMENTS)
+        by_layer = next(several, next(iter(parts)))
         windows = sum(len(ids) for ids, _ in parts.values()) * (1 + len(ALL_LAYERS))
         passes = windows + len(parts[by_layer][0]) * lm.num_layers * len(ONE_LAYER)
         report = Progress(run.context, passes)
@@ -100,12 +102,6 @@ class Temperatures(Windows):
             "panels": _panels(rows, numbers["bins"], names, alone),
             "notes": [UNTRAINED, *_best_layer(alone)],
         }
-
-
-def _judged(parts: dict[str, tuple[np.ndarray, np.ndarray | None]]) -> str:
-    """The first domain with an interval over its documents; where none has one, the first."""
-    several = (name for name, (_, of) in parts.items() if of is not None and len(np.unique(of)) >= DOCUMENTS)
-    return next(several, next(iter(parts)))
 
 
 def _best_layer(rows: list[dict]) -> list[str]:

@@ -39,7 +39,9 @@ def remeasure(
     numbers: `rows` (`name study why seconds state command`), `sentence`. table: `rows`. Errors: BadSetting.
     """
     lm = context.model(model)
-    stored = stored_studies(context, lm)
+    files = study_files([folder / "studies" for folder in context.state_dirs(lm)])
+    studies = {path.stem: read_json(path) or {} for path in files}
+    stored = {name: numbers for name, numbers in studies.items() if study_of(numbers) in NAMED}
     rows = []
     for name in chosen(only, list(stored), "stored study"):
         made_with, why = stored[name]["protocol"], reasons(stored[name], lm)
@@ -66,13 +68,6 @@ def remeasure(
             row["state"] = str(error)
     numbers = {"sentence": sentence, "rows": rows, "protocol": protocol("remeasure", lm)}
     return Result(numbers, {"rows": pd.DataFrame(rows)})
-
-
-def stored_studies(context: Context, lm: Model) -> dict[str, dict]:
-    """Name of the file -> what is stored, of every stored study of a model; where two folders hold one, the first."""
-    files = study_files([folder / "studies" for folder in context.state_dirs(lm)])
-    studies = {path.stem: read_json(path) or {} for path in files}
-    return {name: numbers for name, numbers in studies.items() if study_of(numbers) in NAMED}
 
 
 def study_of(stored: dict) -> str:

@@ -47,7 +47,10 @@ def reads_text(request: ReadsText, *, context: Context) -> ReadByShares:
     """Share out ever fewer keys by the ranks of a stored policy, without a cap, and read one text token by token; a
     share is the least that is read. Of a text whose first half calibrated the policy the windows of the second half are
     scored. Errors: BadSetting for a text that calibrated the policy, BadText."""
-    shares = _checked(list(SHARES if request.shares is None else request.shares))
+    shares = list(SHARES if request.shares is None else request.shares)
+    if not 1 <= len(shares) <= MAX_SHARES or not all(0 < share <= 1 for share in shares):
+        raise BadSetting(f"The shares are {str(shares)[:40]} and must be 1 to {MAX_SHARES} numbers above 0 up to 1.")
+    shares = sorted({float(share) for share in shares}, reverse=True)
     lm = context.model(request.model)
     policy = resolve(context, lm, request.policy)
     reading = whole_windows(context, lm, request.text, request.window, request.long_text)
@@ -102,10 +105,3 @@ def reads_text(request: ReadsText, *, context: Context) -> ReadByShares:
         difference=np.stack(rises).astype(np.float32),
         protocol=protocol("reads-text", lm, request.text, len(reading.tokens), **about, policy=policy.integers),
     )
-
-
-def _checked(shares: list[float]) -> list[float]:
-    """The shares, the largest first, each once. Errors: BadSetting."""
-    if not 1 <= len(shares) <= MAX_SHARES or not all(0 < share <= 1 for share in shares):
-        raise BadSetting(f"The shares are {str(shares)[:40]} and must be 1 to {MAX_SHARES} numbers above 0 up to 1.")
-    return sorted({float(share) for share in shares}, reverse=True)

@@ -127,6 +127,7 @@ def generate(request: Generate, *, context: Context) -> Generated:
         for index, steps in cuts.items():
             left[index, :, :, : steps.shape[2]] = steps
     rows = [_row(lm, *one, written[0]) for one in zip(sides, written, per_check, strict=True)]
+    window = getattr(lm.lm.config.get_text_config(), "sliding_window", None)
     about = {"question": request.question or None, "known": request.known, "new_tokens": new_tokens}
     about |= {"chat": prompted.templated, "processor": processor(str(lm.device))}
     return Generated(
@@ -138,7 +139,7 @@ def generate(request: Generate, *, context: Context) -> Generated:
         layers=lm.num_layers,
         heads=lm.num_heads,
         kv_heads=lm.num_kv_heads,
-        windows=_windows(lm),
+        windows=[None if whole else window for whole in sees_all(lm.lm)],
         sentence=_sentence(rows),
         notes=_notes(prompted.reading.notes, rows, traced, bool(request.question) and not request.known),
         tokens=token_table(prompted.reading),
@@ -231,12 +232,6 @@ def _answers(lm: Model, ids: np.ndarray, written: list[Written]) -> pd.DataFrame
         columns = {"side": side, "step": range(len(times)), "token": answer.tokens}
         parts.append(pd.DataFrame({**columns, **pieces(lm.tokenizer, ids, answer.tokens), "ms": times * 1e3}))
     return pd.concat(parts, ignore_index=True)
-
-
-def _windows(lm: Model) -> list[int | None]:
-    """The sliding window of each layer; None where it holds the whole past."""
-    size = getattr(lm.lm.config.get_text_config(), "sliding_window", None)
-    return [None if sees_whole_past else size for sees_whole_past in sees_all(lm.lm)]
 
 
 def _sentence(rows: list[WrittenOn]) -> str:

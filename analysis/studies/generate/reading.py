@@ -49,7 +49,10 @@ class Readings:
         steps = (block.rows[watched] - self.first).cpu()
         read = probabilities[0][:, watched].float().cpu()  # [H, n, Tk]
         assert block.read is not None, "what is watched has been through the softmax"
-        visible, readable = (_rows(mask, block, watched) for mask in (block.visible, block.read))
+        # bool [H, n, Tk]
+        visible, readable = (
+            mask.expand(block.scores.shape)[0][:, watched].cpu() for mask in (block.visible, block.read)
+        )
         gone = torch.zeros_like(read)
         if (visible & ~readable).any():
             scores = block.scores[0][:, watched].float().cpu().masked_fill(~visible, -torch.inf)
@@ -79,11 +82,6 @@ class Readings:
         self.weights[kind][steps.numpy(), rows, :count] = weights.transpose(0, 1).numpy()
         if kind == "gone":
             self.lost[steps.numpy(), rows] = probabilities.sum(-1).T.numpy()
-
-
-def _rows(mask: Tensor, block: Block, watched: Tensor) -> Tensor:
-    """A mask of a block, bool [H, n, Tk], of the queries that are watched."""
-    return mask.expand(block.scores.shape)[0][:, watched].cpu()
 
 
 @torch.no_grad()

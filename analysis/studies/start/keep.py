@@ -59,7 +59,10 @@ def keep(request: Keep, *, context: Context) -> KeptBest:
     methods that do without. `kept` is of dense attention: of what later tokens give a token from afar, how much lies
     among the keys that they keep, by every fourth of them. Errors: BadSetting.
     """
-    shares = _checked(list(SHARES if request.shares is None else request.shares))
+    shares = list(SHARES if request.shares is None else request.shares)
+    if not 1 <= len(shares) <= MOST or not all(0 < share <= 1 for share in shares):
+        raise BadSetting(f"The shares are {str(shares)[:40]} and must be 1 to {MOST} numbers above 0 up to 1.")
+    shares = list(dict.fromkeys([1.0, *(float(share) for share in shares)]))
     lm = context.model(request.model)
     reading = read(context, lm, request.text, request.long_text)
     min_distance = far_from(reading, request.min_distance)
@@ -84,13 +87,6 @@ def keep(request: Keep, *, context: Context) -> KeptBest:
         kept=kept[order],
         protocol=protocol("keep", lm, request.text, len(reading.tokens), min_distance=min_distance, shares=shares),
     )
-
-
-def _checked(shares: list[float]) -> list[float]:
-    """The shares, each once and all reads in front. Errors: BadSetting."""
-    if not 1 <= len(shares) <= MOST or not all(0 < share <= 1 for share in shares):
-        raise BadSetting(f"The shares are {str(shares)[:40]} and must be 1 to {MOST} numbers above 0 up to 1.")
-    return list(dict.fromkeys([1.0, *(float(share) for share in shares)]))
 
 
 def _losses(
