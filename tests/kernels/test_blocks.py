@@ -11,13 +11,9 @@ from analysis.errors import BadSetting
 from analysis.kernels import blocks as module
 from analysis.kernels.blocks import BLOCK, block_attention, block_mask
 from analysis.methods.block_sparse import block_map
+from tests.made.attention import defined, states
 
 KINDS = ("skip_softmax", "vertical_slash", "flex_prefill", "xattention")
-
-
-def states(batch, heads, kv_heads, length, size, seed=0, kind=torch.float32):
-    draw = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(batch, n, length, size, generator=draw).to(kind) for n in (heads, kv_heads, kv_heads))
 
 
 def read(blocks, length, block):
@@ -27,11 +23,7 @@ def read(blocks, length, block):
 
 
 def oracle(q, k, v, blocks, block, scale=None):
-    """(out, lse) of every pair in float64, those that are not read masked."""
-    q, k, v = q.double(), *(x.double().repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = (q @ k.mT * scale).masked_fill(~read(blocks, q.shape[2], block), -torch.inf)
-    return torch.softmax(scores, -1).nan_to_num(0.0) @ v, torch.logsumexp(scores, -1)
+    return defined(q, k, v, read(blocks, q.shape[2], block), scale)
 
 
 def close(computed, wanted, atol):
@@ -48,7 +40,7 @@ def test_any_map_equals_the_masked_oracle(data):
     batch, kv_heads, group = (data.draw(st.integers(1, 2)) for _ in range(3))
     length, block = data.draw(st.integers(1, 90)), data.draw(st.sampled_from([1, 3, 8, 16, 100]))
     kind = data.draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
-    q, k, v = states(batch, kv_heads * group, kv_heads, length, data.draw(st.sampled_from([1, 4, 12])), kind=kind)
+    q, k, v = states(batch, kv_heads * group, kv_heads, length, data.draw(st.sampled_from([1, 4, 12])), dtype=kind)
     count = -(-length // block)
     share, seed = data.draw(st.sampled_from([0.0, 0.3, 0.8, 1.0])), data.draw(st.integers(0, 99))
     blocks = torch.rand(batch, kv_heads * group, count, count, generator=torch.Generator().manual_seed(seed)) < share
@@ -60,7 +52,7 @@ def test_any_map_equals_the_masked_oracle(data):
 
 @pytest.mark.parametrize("kind, atol", [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 def test_all_blocks_are_dense(kind, atol):
-    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in states(2, 6, 2, 333, 16, kind=kind))
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in states(2, 6, 2, 333, 16, dtype=kind))
     blocks = torch.ones(2, 6, 3, 3, dtype=torch.bool)
     dense = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     out, lse = analysis.block_attention(q, k, v, blocks)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from analysis.kernels.chosen import best_units, chosen_attention, runs
+from tests.made.attention import defined
 
 B, H, G, T = 2, 4, 2, 50
 
@@ -15,7 +16,7 @@ def compiled():
 
 
 def by_mask(q, k, v, chosen, unit, window, n_sink, scale, sinks=None):
-    """[B, H, n, D] in float64, by the rule as it is written down."""
+    """[B, H, n, D] in float64, of what is read by the rule as it is written down."""
     rows = torch.arange(T - q.shape[2], T)[:, None]
     keys = torch.arange(T)
     units = torch.arange(-(-T // unit))
@@ -23,13 +24,7 @@ def by_mask(q, k, v, chosen, unit, window, n_sink, scale, sinks=None):
     read = named.repeat_interleave(unit, -1)[..., :T].repeat_interleave(H // chosen.shape[1], 1)
     read = read | (rows - keys < window) | (keys < n_sink)
     read = read | ((keys // unit == rows // unit) & (unit > 1))
-    read = read & (keys <= rows)
-    k, v = (x.double().repeat_interleave(H // G, 1) for x in (k, v))
-    scores = (q.double() @ k.mT * scale).masked_fill(~read, -torch.inf)
-    if sinks is None:
-        return torch.softmax(scores, -1) @ v
-    column = sinks.double()[:, None, None].expand(B, -1, q.shape[2], 1)
-    return torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1] @ v
+    return defined(q, k, v, read & (keys <= rows), scale, sinks)[0]
 
 
 @pytest.mark.parametrize("unit, window, n_sink", [(1, 5, 0), (4, 7, 3), (8, 3, 9), (16, 1, 0), (4, 100, 4)])

@@ -11,6 +11,7 @@ from analysis.kernels.merge import read_sinks, sink_pairs
 from analysis.kernels.native import one_query
 from analysis.kernels.native.one_query import Read, attend
 from analysis.timing.inference import time_decode
+from tests.made.attention import defined, grouped_pairs
 
 BUILT = pytest.mark.skipif(not one_query.programs(), reason="no C++ compiler is here")
 
@@ -21,20 +22,6 @@ def text(length, kv_heads=2, size=4, groups=3, memberships=2, seed=0, dtype=torc
     keys, values = (torch.randn(1, kv_heads, length, size, generator=draw, dtype=dtype) for _ in range(2))
     rank = torch.rand(length, groups, generator=draw).argsort(-1)
     return keys, values, rank < torch.randint(0, memberships + 1, (length, 1), generator=draw)
-
-
-def read_pairs(members, window, n_sink):
-    """bool [T, T], True = read."""
-    places = torch.arange(len(members))
-    shared = (members[:, None] & members).any(-1)
-    return (shared | (places[:, None] - places < window) | (places < n_sink)) & (places <= places[:, None])
-
-
-def by_definition(q, keys, values, read, scale):
-    """Attention of q [1, H, n, D] over the keys, read bool [n, T] or [1, H, n, T]."""
-    keys, values = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (keys, values))
-    scores = (q.double() @ keys.transpose(2, 3) * scale).masked_fill(~read, float("-inf"))
-    return torch.softmax(scores, -1) @ values, torch.logsumexp(scores, -1)
 
 
 @settings(max_examples=40)
@@ -53,13 +40,13 @@ def test_every_step_is_the_masked_softmax(prompt, steps, shape, window, n_sink, 
     keys, values, members = text(length, groups=groups, memberships=memberships, seed=seed, dtype=kind)
     members[seed % length, groups - 1] = True  # the highest bit of 64
     q = torch.randn(1, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1), dtype=kind)
-    read = read_pairs(members, window, n_sink)
+    read = grouped_pairs(members, window, n_sink)
     stored = GroupMajor(keys[:, :, :prompt], values[:, :, :prompt], members[:prompt], window, n_sink)
     atol = 1e-5 if kind == torch.float32 else 1e-9
     for place in range(prompt, length):
         row = slice(place, place + 1)
         stored.put(keys[:, :, row], values[:, :, row], members[place])
-        wanted, _ = by_definition(
+        wanted, _ = defined(
             q[:, :, row], keys[:, :, : place + 1], values[:, :, : place + 1], read[row, : place + 1], 0.7
         )
         with torch.no_grad():
@@ -112,9 +99,9 @@ def test_sinks_are_merged_exactly(window):
     length, n_sink = 30, 3
     keys, values, members = text(length, memberships=2)
     q = torch.randn(1, 4, length, 4, dtype=torch.float64)
-    without, with_sinks = (read_pairs(members, window, count) for count in (0, n_sink))
-    result = read_sinks(*by_definition(q, keys, values, without, 0.7), q, keys, values, members[None], window, 3, 0.7)
-    wanted = by_definition(q, keys, values, with_sinks, 0.7)
+    without, with_sinks = (grouped_pairs(members, window, count) for count in (0, n_sink))
+    result = read_sinks(*defined(q, keys, values, without, 0.7), q, keys, values, members[None], window, 3, 0.7)
+    wanted = defined(q, keys, values, with_sinks, 0.7)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(result, wanted, strict=True))
     assert sink_pairs(members[None], window, n_sink) == int(with_sinks.sum() - without.sum())
     assert sink_pairs(members[None], window, 0) == 0
@@ -151,7 +138,7 @@ def test_what_is_read_is_a_softmax_over_it(case, dtype, compiled):
     # the program takes no query with a gradient
     with torch.set_grad_enabled(not compiled):
         out, lse = attend(q, [Read(k, v, (~read).view(torch.uint8), 1)], 0.3)
-    wanted, sums = by_definition(q, k, v, read[None, :, None], 0.3)
+    wanted, sums = defined(q, k, v, read[None, :, None], 0.3)
     assert out.dtype == dtype and (out - wanted).abs().max() < (2e-2 if dtype == torch.bfloat16 else 1e-5)
     assert (lse - sums).abs().max() < (1e-5 if compiled or dtype != torch.bfloat16 else 2e-2)
 

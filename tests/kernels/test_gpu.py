@@ -6,7 +6,8 @@ import torch
 from analysis.kernels import gpu, packed, plan
 from analysis.kernels.constants import Accelerator
 from analysis.kernels.dense import dense_with_lse
-from tests.kernels.test_grouped import by_hand, close, one_group, states
+from tests.kernels.test_grouped import by_hand, close, one_group
+from tests.made.attention import defined, states
 
 ON_GPU = torch.device("cuda")
 
@@ -80,14 +81,9 @@ def test_grouped_attention_on_a_gpu(dtype, bound, size, length, kind):
 def test_dense_attention_gives_its_logsumexp_on_a_gpu(length, causal, dtype):
     q, k, v = states(2, 4, 2, length, 64, dtype)
     members = torch.ones(2, length, 1, dtype=torch.bool)
-    wanted = by_hand(q, k, v, members, 1)[:2] if causal else everything(q, k, v)
+    wanted = (
+        by_hand(q, k, v, members, 1)[:2] if causal else defined(q, k, v, torch.ones(length, length, dtype=torch.bool))
+    )
     computed = dense_with_lse(*(x.cuda() for x in (q, k, v)), None, causal, 64**-0.5)
     bound = 1e-4 if dtype == torch.float32 else 3e-2
     assert close([x.cpu() for x in computed], wanted, bound, max(1e-4, bound / 10))
-
-
-def everything(q, k, v):
-    """Attention of all to all, float64."""
-    q, k, v = q.double(), *(x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    scores = q @ k.mT * q.shape[-1] ** -0.5
-    return scores.softmax(-1) @ v, scores.logsumexp(-1)

@@ -14,6 +14,7 @@ from analysis.kernels import grouped_attention, packed, plan, reference
 from analysis.kernels.merge import merge, merges, read_sinks
 from analysis.kernels.native import compiled
 from analysis.timing.memory import peak_bytes
+from tests.made.attention import defined, grouped_pairs, states
 
 TILES = torch.bfloat16 in compiled.programs()
 IN_TILES = pytest.mark.skipif(not TILES, reason="this processor has no tiles")
@@ -27,12 +28,6 @@ KERNELS = {"groups": packed.grouped, "masked": masked}
 IN_FLOAT32 = KERNELS | ({"compiled": compiled.groups} if compiled.programs() else {})
 
 
-def states(batch, heads, kv_heads, length, size, dtype=torch.float32, seed=0):
-    """Unit-normal q, k, v."""
-    draw = torch.Generator().manual_seed(seed)
-    return [torch.randn(batch, n, length, size, generator=draw).to(dtype) for n in (heads, kv_heads, kv_heads)]
-
-
 def one_group(length, groups, batch=1, seed=0):
     """Each token in one random group: bool [B, T, K]."""
     chosen = torch.randint(groups, (batch, length), generator=torch.Generator().manual_seed(seed))
@@ -40,13 +35,9 @@ def one_group(length, groups, batch=1, seed=0):
 
 
 def by_hand(q, k, v, members, window):
-    """The definition in one line each, T x T, float64: out, lse, and the pairs that are kept."""
-    q, k, v = q.double(), *(x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    place = torch.arange(q.shape[2], device=q.device)
-    shared = (members[:, :, None] & members[:, None]).any(-1)
-    keep = (shared | (place[:, None] - place < window)) & (place[:, None] >= place)
-    scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~keep[:, None], float("-inf"))
-    return scores.softmax(-1) @ v, scores.logsumexp(-1), keep
+    """The definition: out, lse, and the pairs that are kept."""
+    keep = grouped_pairs(members, window)
+    return *defined(q, k, v, keep[:, None]), keep
 
 
 def close(computed, wanted, atol=5e-6, sums=1e-5):

@@ -15,18 +15,10 @@ from analysis.kernels.native import compiled, one_query
 from analysis.kernels.native.one_query import Read, attend
 from analysis.kernels.ragged import Ragged
 from analysis.kernels.topk import _by_torch, topk_attention
+from tests.made.attention import defined, grouped_pairs
 
 SCALE = 0.3
 TYPES = [torch.float32, torch.float64, torch.bfloat16]
-
-
-def defined(q, k, v, read, sinks, scale=SCALE):
-    """(out, lse) in float64: a softmax over the scores of what is read and the sink, whose share is dropped.
-    q [B, H, n, D], read bool, broadcastable to [B, H, n, T]."""
-    q, (k, v) = q.double(), (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    scores = (q @ k.mT * scale).masked_fill(~read, -torch.inf)
-    scores = torch.cat([scores, sinks.double()[:, None, None].expand(*scores.shape[:3], 1)], -1)
-    return scores.softmax(-1)[..., :-1] @ v, scores.logsumexp(-1)
 
 
 def bound(dtype):
@@ -54,14 +46,6 @@ def causal(length, past=0):
     return places <= places[past:, None]
 
 
-def grouped(members, window, n_sink, length):
-    """bool [B, 1, T, T]: the pairs of groups, of the window and of first tokens."""
-    shared = (members[:, :, None] & members[:, None]).any(-1)
-    places = torch.arange(length)
-    near = (places[:, None] - places < window) | (places < n_sink)
-    return ((shared | near) & causal(length))[:, None]
-
-
 @settings(max_examples=40)
 @given(cases(), st.integers(1, 9), st.integers(1, 200), st.integers(0, 20), st.booleans())
 def test_grouped_attention_by_every_backend(case, groups, window, n_sink, several):
@@ -69,7 +53,7 @@ def test_grouped_attention_by_every_backend(case, groups, window, n_sink, severa
     batch, _, length, _ = q.shape
     random = torch.rand(batch, length, groups, generator=torch.Generator().manual_seed(window))
     members = (random == random.amax(-1, keepdim=True)) | ((random < 0.3) & several)
-    wanted = defined(q, k, v, grouped(members, window, n_sink, length), sinks)
+    wanted = defined(q, k, v, grouped_pairs(members, window, n_sink)[:, None], SCALE, sinks)
     ways = [("groups", "torch"), ("masked", "torch"), ("masked", "reference")]
     ways += [("groups", "compiled")] if torch.float32 in compiled.programs() else []
     ways += [("causal", "torch")] if window >= length else []
@@ -88,7 +72,7 @@ def test_grouped_attention_in_tiles_of_bfloat16(case, window):
     q, k, v = (x[..., : x.shape[-1] // 2 * 2].bfloat16() for x in case[:3])
     members = torch.rand(len(q), q.shape[2], 3, generator=torch.Generator().manual_seed(window)) < 0.4
     out, _ = compiled.groups(q, k, v, members, window, SCALE, 0, case[3])
-    close(out, defined(q, k, v, grouped(members, window, 0, q.shape[2]), case[3])[0], torch.bfloat16)
+    close(out, defined(q, k, v, grouped_pairs(members, window)[:, None], SCALE, case[3])[0], torch.bfloat16)
 
 
 @settings(max_examples=30)
@@ -102,8 +86,8 @@ def test_a_step_of_the_cache_by_group(case, window, n_sink, dtype, by_program):
     # the program takes no query where gradients may be asked for
     with torch.set_grad_enabled(not by_program):
         out = stored.attend(q[:, :, -1:], SCALE, sinks)
-    read = grouped(members[None], window, n_sink, length)[:, :, -1:]
-    close(out, defined(q[:, :, -1:], k, v, read, sinks)[0], dtype)
+    read = grouped_pairs(members, window, n_sink)[-1:]
+    close(out, defined(q[:, :, -1:], k, v, read, SCALE, sinks)[0], dtype)
 
 
 @settings(max_examples=30)
@@ -114,7 +98,7 @@ def test_one_query_over_what_it_gathers(case, dtype, by_program):
     batch, heads, length, _ = q.shape
     read = torch.rand(batch, heads, length, generator=torch.Generator().manual_seed(length)) < 0.5
     read[..., length // 2] = True
-    last, wanted = q[:, :, -1:], defined(q[:, :, -1:], k, v, read[:, :, None], sinks)
+    last, wanted = q[:, :, -1:], defined(q[:, :, -1:], k, v, read[:, :, None], SCALE, sinks)
     with torch.set_grad_enabled(not by_program):
         close(gathered_attention(last, k, v, read, SCALE, sinks), wanted[0], dtype)
         skip = (~read[0]).view(torch.uint8)
@@ -125,7 +109,7 @@ def test_one_query_over_what_it_gathers(case, dtype, by_program):
     pages = (length - 1) // size
     chosen = torch.arange(0, pages, 2).expand(batch, heads, -1)
     inside = torch.isin(torch.arange(length) // size, torch.tensor([*range(0, pages, 2), pages]))
-    close(paged_attention(last, k, v, chosen, size, SCALE, sinks), defined(last, k, v, inside, sinks)[0], dtype)
+    close(paged_attention(last, k, v, chosen, size, SCALE, sinks), defined(last, k, v, inside, SCALE, sinks)[0], dtype)
 
 
 @settings(max_examples=30)
@@ -140,7 +124,7 @@ def test_the_largest_scores(case, count, dtype):
     )
     kth = scores.sort(-1, descending=True).values[..., min(count, length) - 1, None]
     read = (scores >= kth) & causal(length)
-    wanted, _ = defined(q, k, v, read, sinks)
+    wanted, _ = defined(q, k, v, read, SCALE, sinks)
     counts = torch.full(q.shape[:3], count, dtype=torch.int32)
     rows, steps = topk_attention(q, k, v, counts, SCALE, 0, sinks), q[:, :, -1:]
     step = topk_attention(steps, k, v, counts[..., -1:], SCALE, length - 1, sinks)
@@ -162,7 +146,7 @@ def test_kept_blocks(case, block, dtype):
     blocks = torch.rand(batch, heads, count, count, generator=torch.Generator().manual_seed(length)) < 0.5
     read = blocks.repeat_interleave(block, 2).repeat_interleave(block, 3)[:, :, :length, :length] & causal(length)
     out, lse = block_attention(q, k, v, blocks, block, SCALE, sinks)
-    wanted, sums = defined(q, k, v, read, sinks)
+    wanted, sums = defined(q, k, v, read, SCALE, sinks)
     close(out, wanted, dtype)
     assert (lse - sums).abs().max() < bound(dtype), "also of a query that reads nothing but its sink"
 
@@ -182,7 +166,7 @@ def test_what_is_left_of_a_prompt(case, new, dtype):
     k, v = (torch.cat(pair, 2) for pair in zip((k, v), new_states, strict=True))
     read = torch.cat([stays[:, :, None].expand(-1, -1, new, -1), causal(new).expand(batch, kv_heads, new, new)], -1)
     read = read.repeat_interleave(q.shape[1] // kv_heads, 1)
-    close(ragged.attend(q[:, :, -new:], SCALE, sinks), defined(q[:, :, -new:], k, v, read, sinks)[0], dtype)
+    close(ragged.attend(q[:, :, -new:], SCALE, sinks), defined(q[:, :, -new:], k, v, read, SCALE, sinks)[0], dtype)
 
 
 @settings(max_examples=30)
@@ -191,15 +175,19 @@ def test_dense_attention_causal_and_in_a_window(case, window, padded, dtype):
     *states, sinks = case
     q, k, v = (x.to(dtype) for x in states)
     length = q.shape[2]
-    close(dense(q, k, v, None, True, SCALE, sink_logits=sinks), defined(q, k, v, causal(length), sinks)[0], dtype)
+    close(
+        dense(q, k, v, None, True, SCALE, sink_logits=sinks), defined(q, k, v, causal(length), SCALE, sinks)[0], dtype
+    )
     last = q[:, :, -1:]
     all_keys = torch.ones(1, length, dtype=torch.bool)
-    close(dense(last, k, v, None, False, SCALE, sink_logits=sinks), defined(last, k, v, all_keys, sinks)[0], dtype)
+    close(
+        dense(last, k, v, None, False, SCALE, sink_logits=sinks), defined(last, k, v, all_keys, SCALE, sinks)[0], dtype
+    )
     mask = (causal(length) & ~causal(length).tril(-window)).expand(len(q), 1, -1, -1).clone()
     if padded:
         # rows that read nothing but their sink
         mask[0, :, :, : length // 2] = False
-    close(dense(q, k, v, mask, False, SCALE, sink_logits=sinks), defined(q, k, v, mask, sinks)[0], dtype)
+    close(dense(q, k, v, mask, False, SCALE, sink_logits=sinks), defined(q, k, v, mask, SCALE, sinks)[0], dtype)
 
 
 @settings(max_examples=15)
@@ -261,4 +249,4 @@ def test_on_a_gpu(dtype, atol):
         (topk_attention(*on_gpu, [333] * 8, SCALE, sink_logits=sinks.cuda())[0], causal(333)),
     ]
     for out, read in outputs:
-        assert (out.cpu().double() - defined(q, k, v, read, sinks)[0]).abs().max() < atol
+        assert (out.cpu().double() - defined(q, k, v, read, SCALE, sinks)[0]).abs().max() < atol

@@ -15,8 +15,9 @@ from analysis.seam.arguments import as_past
 from analysis.seam.attention import apply
 from analysis.seam.cache import ByGroup
 from tests.contract.test_contract import CASES
-from tests.kernels.test_decode import by_definition, read_pairs, text
-from tests.kernels.test_grouped import by_hand, cases, close, states
+from tests.kernels.test_decode import text
+from tests.kernels.test_grouped import by_hand, cases, close
+from tests.made.attention import defined, grouped_pairs, states
 from tests.made.tiny import tiny, token_ids
 
 # They call kernels that no processor has.
@@ -61,14 +62,14 @@ def test_a_step_by_the_table_of_groups_is_the_masked_softmax(prompt, steps, batc
     members[:, seed % length, groups - 1] = True
     largest, memberships = int(members[:, :prompt].sum(1).max()), int(members.sum(-1).max())
     q = torch.randn(batch, 4, length, 4, generator=torch.Generator().manual_seed(seed + 1))
-    read = torch.stack([read_pairs(of_text, window, n_sink) for of_text in members])[:, None]  # [B, 1, T, T]
+    read = grouped_pairs(members, window, n_sink)[:, None]  # [B, 1, T, T]
     start = keys[:, :, :prompt], values[:, :, :prompt], members[:, :prompt]
     stored = GroupTable(*start, window, n_sink, largest, memberships)
     for place in range(prompt, length):
         row = slice(place, place + 1)
         stored.put(keys[:, :, row], values[:, :, row], members[:, place])
         past = keys[:, :, : place + 1], values[:, :, : place + 1], read[:, :, row, : place + 1]
-        wanted, _ = by_definition(q[:, :, row], *past, 0.7)
+        wanted, _ = defined(q[:, :, row], *past, 0.7)
         assert torch.allclose(stored.attend(q[:, :, row], 0.7).double(), wanted, atol=1e-5)
     for ordered, as_given in zip(stored.in_order(), (keys, values), strict=True):
         assert torch.equal(ordered, as_given)

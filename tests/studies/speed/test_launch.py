@@ -20,8 +20,8 @@ from analysis.studies.speed.launch import first_difference, meeting, retained
 from analysis.timing import ON_CPU, inference
 from analysis.timing.inference import PARTS, time_inference
 from analysis.timing.memory import check_model_memory
-from tests.kernels.test_decode import read_pairs
 from tests.made.asking import asker, study_context
+from tests.made.attention import grouped_pairs
 from tests.made.clock import Clock
 from tests.made.tiny_tokenizer import save_model
 
@@ -130,7 +130,7 @@ def test_first_difference_and_retained_pairs_by_hand():
     built = plan(members, 5, 2, 8, torch.float32, "cpu")
     result = [Ran(0, "prefill", "groups (torch)", "why.", built), Ran(0, "decode", "x", "why.")]
     result.append(Ran(1, "prefill", "y", "z."))
-    assert retained(result, 3) == pytest.approx(float(read_pairs(members[0], 5, 3).sum()) / (30 * 31 / 2))
+    assert retained(result, 3) == pytest.approx(float(grouped_pairs(members[0], 5, 3).sum()) / (30 * 31 / 2))
     assert retained(result[1:], 3) is None
 
 
