@@ -195,17 +195,13 @@ def test_every_method_is_in_the_matrix():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_dense_equals_the_stock_model(family):
+def test_dense_equals_the_stock_model_also_with_left_padding(family):
     lm, ids = tiny(family), token_ids()
     stock = logits(lm, input_ids=ids)
     with apply(lm, METHODS["dense"]()):
         assert (logits(lm, input_ids=ids) - stock).abs().max() < 1e-5
     with apply(lm, AllKeys()):
         assert torch.equal(logits(lm, input_ids=ids), stock), "same path: bit for bit"
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_dense_equals_the_stock_model_with_left_padding(family):
     lm, (ids, mask) = tiny(family), left_padded(3)
     stock = logits(lm, input_ids=ids, attention_mask=mask)
     for method in (METHODS["dense"](), AllKeys()):
@@ -215,17 +211,13 @@ def test_dense_equals_the_stock_model_with_left_padding(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_dense_generates_the_same_tokens(family):
+def test_dense_generates_the_same_tokens_also_through_a_static_cache(family):
     lm, (ids, mask) = tiny(family), left_padded(2, 20)
     options = dict(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False)
     stock = lm.generate(**options)
     for method in (METHODS["dense"](), AllKeys()):
         with apply(lm, method):
             assert torch.equal(lm.generate(**options), stock)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_dense_through_a_static_cache(family):
     lm, ids = tiny(family), token_ids(1, 20)
     options = dict(max_new_tokens=8, do_sample=False, cache_implementation="static", disable_compile=True)
     stock = lm.generate(ids, **options)

@@ -269,17 +269,14 @@ def test_on_a_gpu(dtype, bound, groups, several, size):
 # --- merging -------------------------------------------------------------------------------------------------------
 
 
-def test_merging_by_hand():
+def test_merging_by_hand_and_where_subtraction_leaves_nothing():
     out, lse = merge(torch.tensor([[1.0]]), torch.tensor([2.0]).log(), torch.tensor([[5.0]]), torch.tensor([6.0]).log())
     assert out.item() == pytest.approx((2 * 1 + 6 * 5) / 8) and lse.exp().item() == pytest.approx(8)
     empty = torch.tensor([float("-inf")])
     for parts in (([[9.0]], empty, [[3.0]], lse), ([[3.0]], lse, [[9.0]], empty)):
         out, total = merge(torch.tensor(parts[0]), parts[1], torch.tensor(parts[2]), parts[3])
         assert out.item() == 3 and total == lse
-
-
-def test_a_row_of_which_subtraction_leaves_nothing_is_zeros():
-    """A sharp head reads key 0 alone, far back in its group; taken away as if the window held it, nothing is left."""
+    # A sharp head reads key 0 alone, far back in its group; taken away as if the window held it, nothing is left.
     q = torch.full((1, 1, 6, 4), 100.0)
     k = torch.zeros(1, 1, 6, 4)
     k[:, :, 0] = 100.0

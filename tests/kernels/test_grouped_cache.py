@@ -37,7 +37,7 @@ def test_steps_equal_one_masked_pass(batch, options):
     assert cache.get_seq_length() == 60 and kernels == {"group-major cache"} and 0 < read < stored
 
 
-def test_more_text_after_a_sorted_past():
+def test_more_text_or_another_window_sorts_the_past_anew():
     """A second prompt on the same cache: back to the order of the text, and sorted anew at the next token."""
     lm, ids, method = tiny("qwen3"), token_ids(2, 50), Focus.build(router(), n_sink=2)
     with apply(lm, method), torch.no_grad():
@@ -50,9 +50,6 @@ def test_more_text_after_a_sorted_past():
         phases = {(entry.phase, entry.kernel): entry for entry in ran(lm) if entry.layer == 0}
     assert (torch.cat(result, 1) - one_pass).abs().max() < 1e-5
     assert phases["decode", "group-major cache"].calls == 12 and ("continued", "masked blocks") in phases
-
-
-def test_another_window_on_the_same_cache_sorts_anew():
     layer, members, keys = GroupedLayer(), torch.rand(1, 40, 3) < 0.4, torch.randn(1, 2, 40, 8)
     layer.update(keys, keys)
     layer.sort(members, 4, 0)

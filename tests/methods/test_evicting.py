@@ -125,10 +125,16 @@ def test_calibrated_shares_by_hand():
 
 
 @pytest.mark.parametrize("name", MEMORY)
-def test_a_model_in_float64_keeps_the_same_keys(name):
+def test_a_model_in_float64_keeps_the_same_keys_and_nothing_evicted_is_dense(name):
     lm, ids = tiny("llama"), token_ids(1, 40)
     exact, single = (kept(model, made(name, ratio=0.5), ids) for model in (copy.deepcopy(lm).double(), lm))
     assert all(torch.equal(exact[layer], single[layer]) for layer in range(LAYERS))
+    lm, ids = tiny("llama"), token_ids(2, 40)
+    sinks = {"n_sink": 2} if name == "duo_attention" else {}
+    wanted = logits(lm, ids)
+    assert torch.equal(logits(lm, ids, made(name, ratio=0.0, cut=20, **sinks)), wanted)
+    changed = (logits(lm, ids, made(name, ratio=0.8, cut=20, **sinks)) - wanted).abs()
+    assert changed[:, :20].max() == 0 and changed[:, 21:].max() > 1e-3
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox"])
@@ -141,16 +147,6 @@ def test_expected_attention_turns_as_the_model_does(family):
     for mean, expected in zip(mean_rotation(tables, 32), ahead, strict=True):
         assert torch.allclose(mean.float(), expected.mean(1, keepdim=True), atol=1e-5)
     assert mean_rotation(None, 32) is None
-
-
-@pytest.mark.parametrize("name", MEMORY)
-def test_nothing_evicted_is_dense_and_a_prompt_reads_itself_densely(name):
-    lm, ids = tiny("llama"), token_ids(2, 40)
-    sinks = {"n_sink": 2} if name == "duo_attention" else {}
-    wanted = logits(lm, ids)
-    assert torch.equal(logits(lm, ids, made(name, ratio=0.0, cut=20, **sinks)), wanted)
-    changed = (logits(lm, ids, made(name, ratio=0.8, cut=20, **sinks)) - wanted).abs()
-    assert changed[:, :20].max() == 0 and changed[:, 21:].max() > 1e-3
 
 
 @pytest.mark.parametrize("name", MEMORY)
@@ -194,12 +190,21 @@ def test_padding_begins_no_text_and_layers_with_a_window_keep_all(family, slidin
     assert all(torch.equal(together[layer][1:, :, 5:], stays) for layer, stays in alone.items())
 
 
-def test_heads_of_a_file(tmp_path):
+def test_heads_come_from_a_file_and_those_that_retrieve_least_keep_sinks_and_a_window(tmp_path):
     (tmp_path / "full_attention_heads.tsv").write_text("0.5\t1\n0\t0.25\n1\t1\n")
     assert heads_of_file(tmp_path / "full_attention_heads.tsv")["far"].tolist() == [[0.5, 1], [0, 0.25], [1, 1]]
     (tmp_path / "words.tsv").write_text("retrieval\n")
     with pytest.raises(BadSetting, match="holds no table of numbers"):
         heads_of_file(tmp_path / "words.tsv")
+    # By hand: of six heads with scores 5 1 / 4 0 / 2 3 tenths, a third are the second of layers 0 and 1; of 10
+    # tokens each keeps 2 first ones and 3 last ones.
+    scores = torch.tensor([[0.5, 0.1], [0.4, 0.0], [0.2, 0.3]])
+    method = METHODS["duo_attention"].build(Fitted("duo_attention", {"far": scores}), ratio=0.34, n_sink=2, window=3)
+    assert method.streaming(scores).tolist() == [[False, True], [False, True], [False, False]]
+    ends, all_stay = [True] * 2 + [False] * 5 + [True] * 3, [True] * 10
+    for layer, wanted in enumerate([[all_stay, ends], [all_stay, ends], [all_stay, all_stay]]):
+        prompt = SimpleNamespace(layer=layer, key=torch.zeros(1, 2, 10, 8))
+        assert method.kept_keys(layer, method.key_scores(prompt))[0].tolist() == wanted
 
 
 @pytest.mark.parametrize("length", [48, 256])
@@ -212,18 +217,6 @@ def test_a_head_is_scored_by_what_it_gives_to_neither_the_first_token_nor_the_la
     wanted = (weights * ((i - j >= 128) & (j > 0))).sum(-1).mean(-1)  # [L, H]
     far = METHODS["duo_attention"]().fit(load_model(lm, tokenizer=None), ids).fitted["far"].double()
     assert torch.allclose(far, wanted.view(LAYERS, 2, -1).mean(2), atol=1e-5)
-
-
-def test_the_heads_that_retrieve_least_keep_sinks_and_a_window():
-    """By hand: of six heads with scores 5 1 / 4 0 / 2 3 tenths, a third are the second of layers 0 and 1; of 10 tokens
-    each keeps 2 first ones and 3 last ones."""
-    scores = torch.tensor([[0.5, 0.1], [0.4, 0.0], [0.2, 0.3]])
-    method = METHODS["duo_attention"].build(Fitted("duo_attention", {"far": scores}), ratio=0.34, n_sink=2, window=3)
-    assert method.streaming(scores).tolist() == [[False, True], [False, True], [False, False]]
-    ends, all_stay = [True] * 2 + [False] * 5 + [True] * 3, [True] * 10
-    for layer, wanted in enumerate([[all_stay, ends], [all_stay, ends], [all_stay, all_stay]]):
-        prompt = SimpleNamespace(layer=layer, key=torch.zeros(1, 2, 10, 8))
-        assert method.kept_keys(layer, method.key_scores(prompt))[0].tolist() == wanted
 
 
 def test_a_prompt_in_pieces_is_refused():

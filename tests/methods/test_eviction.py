@@ -59,13 +59,19 @@ def by_hand(kind, queries, keys, window):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_by_hand(kind):
+def test_scores_by_hand_of_the_prompt_alone_and_of_halves(kind):
     queries, keys, values = states()
     scores = analysis.eviction_scores(kind, queries, keys, values, window=7)
     wanted = by_hand(kind, queries, keys, 7)
     stays = wanted.isinf()
     assert torch.allclose(scores[~stays], wanted[~stays], atol=1e-12)
     assert not stays.any() or (scores[stays] > scores[~stays].max()).all(), "what must stay has the largest score"
+    queries, keys, values = states(length=600)
+    exact = eviction_scores(kind, queries, keys, values)
+    half = eviction_scores(kind, *(x.bfloat16() for x in (queries, keys, values)))
+    rounded = eviction_scores(kind, *(x.bfloat16().double() for x in (queries, keys, values)))
+    assert half.dtype == torch.float32 and torch.allclose(half.double(), rounded, atol=2e-3, rtol=1e-4)
+    assert exact.shape == (2, 2, 600)
 
 
 def test_an_example_that_can_be_redone_on_paper():
@@ -92,16 +98,6 @@ def test_what_each_rule_keeps():
     assert falling_budget(0, 1, 100, 20, 500) == 100 and falling_budget(2, 5, 10, 20, 500) == 10
     steep = [falling_budget(layer, 5, 100, 20, 120) for layer in range(5)]
     assert steep[0] == 120 and sum(steep) == 500, "no layer keeps more than there is"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_after_the_prompt_counts_and_halves_are_scored_exactly(kind):
-    queries, keys, values = states(length=600)
-    exact = eviction_scores(kind, queries, keys, values)
-    half = eviction_scores(kind, *(x.bfloat16() for x in (queries, keys, values)))
-    rounded = eviction_scores(kind, *(x.bfloat16().double() for x in (queries, keys, values)))
-    assert half.dtype == torch.float32 and torch.allclose(half.double(), rounded, atol=2e-3, rtol=1e-4)
-    assert exact.shape == (2, 2, 600)
 
 
 def test_expected_attention_by_hand():

@@ -35,7 +35,7 @@ def test_the_strongest_pairs_are_those_of_the_full_table(explaining):
     assert explaining.pairs.tolist() == [[query, int(best.indices[query])] for query in clear]
 
 
-def test_parts_of_either_side_add_up_to_the_margin_of_the_scores(explaining):
+def test_parts_add_up_to_the_margin_and_removals_come_in_order(explaining):
     explained = explaining.explained()
     for side in ("query", "key"):
         rows = explained.writers[explained.writers["side"] == side]
@@ -47,6 +47,12 @@ def test_parts_of_either_side_add_up_to_the_margin_of_the_scores(explaining):
         scores = states.scores(HEAD, query, query + 1)[0]
         assert key not in alternatives and alternatives.max() <= query
         assert margin == pytest.approx(float(scores[key] - scores[alternatives].mean()), abs=1e-3)
+    explained = explaining.explained()
+    rows = list(removals(explaining, explained, 3, "zero"))
+    assert len(rows) == 3 and all(
+        row.low <= row.slope <= row.high and row.pairs == len(explaining.pairs) for row in rows
+    )
+    assert "bias" not in {row.writer for row in rows}
 
 
 @pytest.mark.parametrize("by", ["zero", "mean"])
@@ -103,15 +109,6 @@ def test_later_writers_follow_in_the_model_that_runs_without_one(explaining):
     assert abs(removed.followed - removed.measured).max() > 1e-3
     assert explaining.removed("key", "L0.mlp", "mean").followed is not None
     assert explaining.removed("key", "embedding", "mean").followed is None
-
-
-def test_removals_come_in_order_with_an_interval(explaining):
-    explained = explaining.explained()
-    rows = list(removals(explaining, explained, 3, "zero"))
-    assert len(rows) == 3 and all(
-        row.low <= row.slope <= row.high and row.pairs == len(explaining.pairs) for row in rows
-    )
-    assert "bias" not in {row.writer for row in rows}
 
 
 def test_what_was_moved_is_the_direct_way_to_the_vocabulary():

@@ -87,7 +87,7 @@ def test_the_control_is_the_question_after_plain_text(pieces):  # noqa: F811
 # --- positions beyond the context -------------------------------------------------------------------------------------
 
 
-def test_the_base_of_dynamic_ntk_is_that_of_transformers():
+def test_dynamic_ntk_is_that_of_transformers_also_beyond_the_context():
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     model = model_of("llama")
@@ -98,9 +98,6 @@ def test_the_base_of_dynamic_ntk_is_that_of_transformers():
         with rotary_base(model, base_for(model, "dynamic_ntk", 2.0, 5e5, length)):
             frequencies = model.lm.model.rotary_emb.inv_freq
             assert torch.allclose(frequencies, wanted, rtol=1e-5), length
-
-
-def test_dynamic_ntk_beyond_the_context_equals_the_model_that_has_it():
     from transformers import LlamaForCausalLM
 
     model = model_of("llama")

@@ -96,7 +96,7 @@ def test_every_part_of_a_llama_is_the_definition_in_float64():
     assert np.abs(explained.scores[-1]).max() == 0, "a llama has no bias"
 
 
-def test_positions_and_biases_are_writers_of_their_own():
+def test_positions_biases_and_rounding_are_writers_of_their_own():
     lm, ids = made("gpt2")
     lm = copy_of(lm)
     with torch.no_grad():
@@ -106,9 +106,6 @@ def test_positions_and_biases_are_writers_of_their_own():
     assert np.abs(parts.scores[-1]).max() > 0 and np.abs(parts.scores[1]).max() > 0
     first = why(load_model(lm, tokenizer=byte_level()), ids, 0, 0, QUERY, KEY)
     assert first.writers == ["embedding", "position", "bias"]
-
-
-def test_half_precision_says_what_rounding_gives():
     lm = copy_of(tiny.tiny("llama")).bfloat16()
     parts = why(load_model(lm, tokenizer=byte_level()), made("llama")[1], 2, 1, QUERY, KEY)
     assert parts.writers[-1] == "rounding" and parts.parts["score"].sum() == pytest.approx(parts.logit, rel=1e-6)

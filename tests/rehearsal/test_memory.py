@@ -81,7 +81,7 @@ def test_what_is_said_before_is_about_what_is_taken(shape, tokens):
             assert predicted == pytest.approx(peak(lm, method(), tokens, device.held), rel=TOLERANCE), method
 
 
-def test_hashing_a_long_text_holds_a_block_at_a_time():
+def test_hashes_and_features_of_keys_are_made_block_by_block():
     at_once, rows = 1 << 20, 1 << 16
     with fake_device(at_once) as device, device.held:
         vectors, planes = torch.empty(rows, 128, device=NAME), torch.empty(128, 150, 10, device=NAME)
@@ -90,9 +90,6 @@ def test_hashing_a_long_text_holds_a_block_at_a_time():
         assert codes.shape == (rows, 150)
         # the codes of all parts and what they are joined into, and one block of products
         assert device.held.peak - before <= 2 * codes.nbytes + 2 * at_once < rows * 150 * 10
-
-
-def test_features_of_keys_are_made_in_one_place():
     with torch.no_grad(), Held("cpu") as memory:
         keys, directions = torch.rand(1, 2, 4096, 8), torch.rand(64, 8)
         before = memory.peak = memory.now

@@ -49,7 +49,7 @@ def test_buckets_are_seeded_unit_and_not_empty():
         make_buckets(keys, 301)
 
 
-def test_gap_closure_both_ways():
+def test_gap_closure_budgets_and_points():
     closure = gap_closure([0.3, 0.4, 0.9], [0.2, 0.2, 0.9], [0.4, 0.3, 0.9])
     assert closure.heads == [pytest.approx(0.5), pytest.approx(2.0), None]
     assert closure.mean_of_ratios == pytest.approx(1.25) and closure.ratio_of_means == pytest.approx(1.0)
@@ -59,9 +59,6 @@ def test_gap_closure_both_ways():
     both = gap_closure(by["GWR Linear"], by["Symmetric K-Means"], by["Saap-MLP"])
     assert both.mean_of_ratios == pytest.approx(0.698, abs=2e-3)
     assert both.ratio_of_means == pytest.approx(0.749, abs=4e-3)
-
-
-def test_budgets_and_points():
     assert budgets(1024) == [4, 8, 16, 32, 64, 128] and budgets(64) == [1, 2, 4, 8] and budgets(4) == [1]
     assert points_for(64) == list(range(1, 65))
     assert set(budgets(1024)) <= set(points_for(1024)) and points_for(1024)[-1] == 1024

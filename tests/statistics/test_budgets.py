@@ -137,17 +137,14 @@ def test_a_total_for_a_share_of_the_reads(share):
 BASE = np.array([[10, 20, 30], [40, 50, 60]])
 
 
-def test_edits_of_a_row_a_column_a_cell_and_a_selection():
+def test_edits_of_cells_and_the_total_that_the_others_keep():
     edits = [{"layer": 0, "scale": 0.5}, {"head": 2, "set": 7}]
     edits += [{"layer": 1, "head": 0, "set": 1}, {"cells": [4], "scale": 0}]
     result, fixed = edited(BASE, BASE, edits, keep_total=False)
     assert result.tolist() == [[5, 10, 7], [1, 1, 7]] and fixed.all()
     assert edited(BASE, BASE, [{"scale": 1.25}], False)[0].tolist() == [[13, 25, 38], [50, 63, 75]], "halves go up"
     assert edited(BASE, BASE, [], True)[0].tolist() == BASE.tolist()
-
-
-def test_the_total_is_kept_by_the_cells_that_no_edit_names():
-    """198 keys are left for ranks 40, 50, 60: the pin holds what the first edit made of the cell, not the old 40."""
+    # 198 keys are left for ranks 40, 50, 60: the pin holds what the first edit made of the cell, not the old 40.
     shared = allocate_budget([[40, 50, 60]], 210 - 12)[0].tolist()
     result, fixed = edited(BASE, BASE, [{"layer": 0, "set": 4}, {"cells": [3], "pin": True}], keep_total=True)
     assert result.sum() == BASE.sum() and result.tolist() == [[4, 4, 4], shared]

@@ -89,16 +89,13 @@ def test_an_interval_holds_the_true_mean_as_often_as_it_says(draw, true, units, 
     assert np.mean([estimate.low <= true <= estimate.high for estimate in result]) >= coverage
 
 
-def test_seeds_and_documents_both_enter():
+def test_seeds_and_documents_both_enter_from_three_trainings_on():
     random = np.random.default_rng(0)
     seeds, documents = random.normal(size=(3, 1)), random.normal(size=(1, 20)) * 0.01
     crossed, pooled = crossed_interval(seeds + documents), interval((seeds + documents).mean(0))
     assert crossed.high - crossed.low > 20 * (pooled.high - pooled.low), "three seeds that differ decide nothing"
     assert crossed_interval(np.ones((2, 20))).low is None and crossed_interval(np.ones((3, 4))).low is None
-
-
-def test_trainings_enter_from_three_on():
-    """Two texts of three and one window: seeds at 1, 2, 3 have a standard error of 1 / sqrt(3) whatever the texts."""
+    # Two texts of three and one window: seeds at 1, 2, 3 have a standard error of 1 / sqrt(3) whatever the texts.
     units = np.array([0, 0, 0, 1, 2, 3, 4])
     values = np.repeat([[1.0], [2.0], [3.0]], 7, 1)
     result, points = over_seeds(values, units)

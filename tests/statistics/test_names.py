@@ -26,7 +26,7 @@ def one_layer(weights: list, spans: dict) -> PatternReading:
     return reading
 
 
-def test_shares_of_spans_the_key_read_most_and_evenness_by_hand():
+def test_shares_of_spans_evenness_and_a_steady_distance_by_hand():
     weights = [[1.0, 0, 0, 0], [0.25, 0.75, 0, 0], [0.5, 0.3, 0.2, 0], [0.25, 0.25, 0.25, 0.25]]
     before = np.array([[0, 0], [0, 1], [1, 2], [2, 3]])[None, None]  # the token before, of all queries but the first
     nobody = np.zeros_like(before)
@@ -39,9 +39,6 @@ def test_shares_of_spans_the_key_read_most_and_evenness_by_hand():
     assert copied(reading.best, before).item() == pytest.approx(0 / 3)
     spans_of_row = np.array([[0, 0], [1, 2], [0, 1], [2, 3]])[None, None]
     assert copied(reading.best, spans_of_row).item() == pytest.approx(2 / 3)
-
-
-def test_a_steady_distance_by_hand():
     best = np.array([[0, 0, 1, 2, 0, 4]])[None, None]  # 0, 1, 1, 1, 4, 1 back
     assert steady(best, 1).item() == pytest.approx(4 / 5) and steady(best, 0).item() == pytest.approx(4 / 6)
 

@@ -94,9 +94,18 @@ def test_the_mass_that_the_indexer_selects_is_its_share_of_dense_attention(monke
     assert any("own indexer" in sentence for sentence in own_reading(model))
 
 
-def test_a_plain_model_has_nothing_of_its_own():
+def test_a_plain_model_has_nothing_of_its_own_and_a_hybrid_keeps_its_numbers():
     model, _, table = read("deepseek_v3")
     assert not {"gate", "selected_mass", "sink_mass"} & set(table) and own_reading(model) == []
+    model, _, table = read("qwen3_next")
+    kinds = model.lm.config.layer_types
+    numbers = [number for number, kind in enumerate(kinds) if kind == "full_attention"]
+    assert sorted(set(table["layer"])) == numbers == list(model.layer_numbers)
+    assert set(model.other_layers) == set(range(len(kinds))) - set(numbers)
+    assert set(model.other_layers.values()) == {"linear attention"}
+    assert [check_head(model, number, 0) for number in numbers] == list(range(model.num_layers))
+    with pytest.raises(BadSetting, match="linear attention"):
+        check_head(model, min(model.other_layers), 0)
 
 
 @pytest.mark.parametrize("family", ["deepseek_v32", "minimax_m3_vl_text", "gemma4_text", "gpt_oss"])
@@ -109,15 +118,3 @@ def test_kept_queries_and_keys_give_the_attention_among_the_keys_that_the_model_
         for head in range(model.num_heads):
             among = tables[layer][0, head] / tables[layer][0, head].sum(-1, keepdim=True)
             assert torch.allclose(states.scores(head, 0, states.length).softmax(-1), among, atol=1e-5)
-
-
-def test_layers_of_a_hybrid_keep_the_models_numbers():
-    model, _, table = read("qwen3_next")
-    kinds = model.lm.config.layer_types
-    numbers = [number for number, kind in enumerate(kinds) if kind == "full_attention"]
-    assert sorted(set(table["layer"])) == numbers == list(model.layer_numbers)
-    assert set(model.other_layers) == set(range(len(kinds))) - set(numbers)
-    assert set(model.other_layers.values()) == {"linear attention"}
-    assert [check_head(model, number, 0) for number in numbers] == list(range(model.num_layers))
-    with pytest.raises(BadSetting, match="linear attention"):
-        check_head(model, min(model.other_layers), 0)

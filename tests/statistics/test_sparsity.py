@@ -28,7 +28,7 @@ def counted(lm, method, length=LENGTH, batch=1):
     return counter.reads(method)
 
 
-def test_a_text_of_four_tokens_by_hand():
+def test_reads_by_hand_of_heads_alone_and_of_heads_that_share():
     counter = ReadCounter(4)
     # Two heads: the first reads itself and its predecessor, the second itself only; queries in two blocks.
     counter(block([[[[1, 0], [1, 1]], [[1, 0], [0, 1]]]], [0, 1], 2), torch.zeros(1, 2, 2, 2))
@@ -37,9 +37,6 @@ def test_a_text_of_four_tokens_by_hand():
     assert reads.attended == 11 / 8, "7 reads of the first head and 4 of the second, by 4 queries each"
     assert reads.reads_causal == 11 / 20 and reads.reads_full == 11 / 32 and reads.kv_read == 11 / 20
     assert counter.reads(METHODS["oracle_topk"](k=1)).kv_read == (20 + 11) / 2 / 20, "all keys and the kept values"
-
-
-def test_heads_that_share_keys_fetch_what_any_of_them_reads_by_hand():
     counter, places = ReadCounter(3), torch.arange(3)
     read = torch.tensor([[[1, 0, 0], [1, 0, 0], [1, 0, 0]], [[1, 0, 0], [0, 1, 0], [1, 0, 1]]]).bool()[None]
     visible = (places <= places[:, None])[None, None]
@@ -49,9 +46,6 @@ def test_heads_that_share_keys_fetch_what_any_of_them_reads_by_hand():
     assert reads.attended_kv == 5 / 3 and reads.reads_kv == reads.kv_read == 5 / 6, "1, 2 and 2 keys of the pair"
     assert reads.sharing == pytest.approx(10 / 7)
     assert counter.reads(METHODS["oracle_topk"](k=1)).kv_read == (6 + 5) / 2 / 6, "all keys, the values of the union"
-
-
-def test_a_mask_that_texts_and_heads_share_counts_for_each_of_them():
     single, repeated = ReadCounter(2), ReadCounter(2)
     shared = [[[[1, 0], [1, 1]]]]
     single(block(shared, [0, 1], 2), torch.zeros(1, 1, 2, 2))

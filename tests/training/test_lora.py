@@ -232,7 +232,7 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
     assert "not judged, in too few texts: LoRA r=4 (rate 0.0001) −0.1000." in sentence(rows, 1)
 
 
-def test_arms_are_told_in_order_with_what_is_sure_of_them():
+def test_arms_are_told_with_what_is_sure_and_trainings_that_disagree_decide_nothing():
     units = dict.fromkeys(("python", "novels"), np.arange(64) // 4)
     base = {"means": {"python": [2.0] * 64, "novels": [3.0] * 64}, "tasks": {"needle": [0.0] * 16}}
     lines = {"LoRA r=4": -0.1, "full fine-tuning": -0.2, "Focus K=2, soft gate": 0.1}
@@ -243,10 +243,7 @@ def test_arms_are_told_in_order_with_what_is_sure_of_them():
     assert "Tasks right: no change is significant; the smallest effect this sample could detect is " in words
     right = row(base, units, [2.0] * 64, needle=[1.0] * 16)
     assert "Tasks right: LoRA r=4 (+100.0 points)." in sentence([right], 1)
-
-
-def test_three_trainings_that_disagree_decide_nothing():
-    """Each text is 0.1 nats lower with two trainings and 0.2 higher with the third: over texts alone that is sure."""
+    # Each text is 0.1 nats lower with two trainings and 0.2 higher with the third: over texts alone that is sure.
     base, units = {"means": {"python": [2.0] * 16}, "tasks": {"needle": [0.0] * 16}}, {"python": np.arange(16)}
     apart = {"agree": (-0.1, -0.11, -0.12), "differ": (-0.3, -0.3, 0.2)}
     rows = {name: row(base, units, *([2.0 + by] * 16 for by in seeds)) for name, seeds in apart.items()}

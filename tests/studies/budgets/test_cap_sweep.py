@@ -117,7 +117,7 @@ def test_limits_are_one_sided_ones_of_the_same_documents_and_too_few_pass_nothin
     assert "No text is left" in summary([alone | verdict(alone, 0.01, 0.02)])["sentence"]
 
 
-def test_the_sides_share_no_text():
+def test_the_sides_share_no_text_and_each_limit_is_of_its_own_documents():
     documents = np.array([0, 0, 1, 2, 2, 3, 4])
     report = two_sides(documents)
     assert set(documents[report]) == {3, 4} and set(documents[~report]) == {0, 1, 2}
@@ -127,10 +127,7 @@ def test_the_sides_share_no_text():
     assert two_sides(np.arange(3), 5).tolist() == [False, True, True]
     assert units_of(documents) is None, "five texts on each side make documents the units"
     assert units_of(np.arange(10)) is not None and units_of(np.arange(9)) is None
-
-
-def test_the_limit_of_each_side_is_that_of_its_documents():
-    """Five documents of one window without a change are a limit of 0 on the selection side; the other five report."""
+    # Five documents of one window without a change are a limit of 0 on the selection side; the other five report.
     dense, documents = np.zeros((10, 64)), np.arange(10)
     losses = dense.copy()
     losses[5:] += 0.05
@@ -154,15 +151,12 @@ def test_reads_have_every_denominator():
     assert counted_reads([counted, counted], 2, 3, 4) == counted_reads([counted], 2, 3, 4), "a mean over seeds"
 
 
-def test_a_key_value_head_reads_between_the_most_of_its_heads_and_their_sum():
+def test_keys_of_key_value_heads_are_counted_from_queries_and_from_masks():
     """The kernel says how many keys each query read: no more than there are before it can be different ones."""
     method, key = Counting(), torch.zeros(1, 2, 3, 8)
     call = Call(0, torch.zeros(1, 4, 3, 8), key, key, 1.0, 0, None, None)
     method.note(call, torch.tensor([[[1, 2, 3], [1, 1, 1], [1, 1, 2], [1, 1, 2]]]))
     assert (method.read, method.least, method.most) == (17, (1 + 2 + 3) + (1 + 1 + 2), (1 + 2 + 3) + (1 + 2 + 3))
-
-
-def test_of_a_mask_the_keys_of_key_value_heads_are_counted_themselves():
     model, ids, counter = load_model(tiny_family("llama")), token_ids(1, 40), ReadCounter(40)
     method = Counting(budgets=(2, 7, 15, 40) * LAYERS, shape=(LAYERS, 4))
     with torch.no_grad(), apply(model, method, watch=counter):

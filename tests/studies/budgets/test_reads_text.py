@@ -49,13 +49,22 @@ def test_from_everything_to_next_to_nothing(read, context, tiny):
     assert len(read.tables["tokens"]) == numbers["window"] * numbers["windows"] and len(read.tables["bins"]) == 48
 
 
-def test_the_worst_token_and_its_key_are_those_of_the_verb_on_lost_keys(read, ask):
+def test_the_worst_token_is_that_of_lost_keys_and_of_evaluate_and_one_may_lose_nothing(read, ask, tiny):
     worst, place = read.numbers["lost"][2], int(read.arrays["difference"][2].argmax())
     assert worst["position"] == read.arrays["position"][place]
     assert worst["difference"] == pytest.approx(read.arrays["difference"][2].max(), rel=1e-4)
     recipe = {"name": "policy", "reads": 0.1}
     again = ask(LostKeys, text(2), policy=recipe, cap=1 << 20, position=worst["position"], window=32).numbers
     assert again["key"] == worst["key"] and again["difference"] == pytest.approx(worst["difference"], abs=1e-4)
+    few = {"edits": [{"set": 1}], "keep_total": False}
+    worst = ask(LostKeys, text(3), policy=few, window=64).numbers
+    losses = ask(Evaluate, text(3), methods=[{"name": "csa", "policy": few}], window=64).tables["losses"]
+    assert worst["position"] == losses.loc[losses["difference"].idxmax(), "position"]
+    assert worst["difference"] == pytest.approx(losses["difference"].max(), abs=1e-6)
+    assert ask(LostKeys, text(3), position=1, window=64).numbers["key"] is None, "it sees one key"
+    for place in (0, 64, 10**6, -1):
+        with pytest.raises(BadSetting, match="is not predicted"):
+            ask(LostKeys, text(3), policy=few, position=place, window=64)
 
 
 def test_what_the_policy_has_seen_is_not_scored(ask, tiny):
@@ -99,15 +108,3 @@ def test_the_lost_key_by_hand(ask, tiny):
     assert len(heads) == 12 and heads["lost"].tolist() == pytest.approx(dropped.sum(-1).flatten().tolist(), abs=1e-6)
     assert result.tables["keys"]["mass"].is_monotonic_decreasing
     assert numbers["difference"] == pytest.approx(numbers["loss"] - numbers["loss_dense"])
-
-
-def test_the_worst_token_is_the_one_of_evaluate_and_one_may_lose_nothing(ask, tiny):
-    few = {"edits": [{"set": 1}], "keep_total": False}
-    worst = ask(LostKeys, text(3), policy=few, window=64).numbers
-    losses = ask(Evaluate, text(3), methods=[{"name": "csa", "policy": few}], window=64).tables["losses"]
-    assert worst["position"] == losses.loc[losses["difference"].idxmax(), "position"]
-    assert worst["difference"] == pytest.approx(losses["difference"].max(), abs=1e-6)
-    assert ask(LostKeys, text(3), position=1, window=64).numbers["key"] is None, "it sees one key"
-    for place in (0, 64, 10**6, -1):
-        with pytest.raises(BadSetting, match="is not predicted"):
-            ask(LostKeys, text(3), policy=few, position=place, window=64)

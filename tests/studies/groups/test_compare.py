@@ -14,7 +14,7 @@ from analysis.runs.stored import read_study, study_files, study_folders
 from analysis.studies import STUDIES
 from analysis.studies.groups.compare import chance, matched_table
 from analysis.studies.groups.contents import ARMS
-from tests.made.evaluating import TEXT, watched_context
+from tests.made.evaluating import TEXT
 from tests.made.studied import studied_home
 
 
@@ -28,11 +28,6 @@ def home(tmp_path_factory):
         for kind in ("", "random-"):
             router.save(home / "state" / "focus" / f"{kind}{name}.safetensors", **about)
     return home
-
-
-@pytest.fixture
-def context(home):
-    return watched_context(home)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def read(folder, name: str):
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def test_config_and_scatter_name_the_heads_and_their_axes(folder, ask):
+def test_config_and_scatter_name_the_heads_and_a_folder_that_is_there_is_left_alone(folder, ask):
     config, rows = read(folder, "config"), read(folder, "scatter_data")
     assert config["heads"] == [[0, 1], [1, 2]] == [[row["layer"], row["head"]] for row in rows]
     names = {config["head_data_pattern"].format(layer=layer, head=head) for layer, head in config["heads"]}
@@ -45,6 +45,8 @@ def test_config_and_scatter_name_the_heads_and_their_axes(folder, ask):
     for listed in (*config["custom_plots"], *config["custom_tables"]):
         assert content[listed["key"]]
     assert set(config["statistics_display"]) == set(content["statistics"])
+    with pytest.raises(BadSetting):
+        ask(HeadCards, texts=[TEXT], heads="0.1", writers="none", headvis=str(folder))
 
 
 def test_sequences_hold_the_attention_of_their_tokens_in_sparse_places(folder, home):
@@ -84,11 +86,6 @@ def test_histograms_and_tokens_add_up_the_pairs_that_are_written(folder):
     assert [row["weight"] for row in best] == sorted((row["weight"] for row in best), reverse=True)
     assert best[0]["weight"] == pytest.approx(weights[best[0]["token"]] / weights.total(), abs=1e-4)
     assert sum(content["histogram"]["bin_values"]) == len(content["sequences"])
-
-
-def test_a_folder_that_is_there_is_left_alone(ask, folder):
-    with pytest.raises(BadSetting):
-        ask(HeadCards, texts=[TEXT], heads="0.1", writers="none", headvis=str(folder))
 
 
 TEXTS = [TEXT, TEXT[40:], TEXT[80:], TEXT[120:], TEXT[160:]]

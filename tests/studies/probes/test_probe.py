@@ -11,7 +11,7 @@ from analysis.errors import AnalysisError, BadSetting, TooLarge
 from analysis.metrics.proportions import share, share_difference
 from analysis.probes.tasks import TASKS
 from analysis.studies import STUDIES
-from tests.made.models import save_models, watched
+from tests.made.models import save_models
 from tests.probes.test_sets import folder  # noqa: F401
 
 COPIED = ("uuid_needle", "several_needles", "json", "passages")
@@ -22,11 +22,6 @@ DENSE, WINDOW = {"name": "dense"}, {"name": "streaming_llm", "settings": {"windo
 def home(tmp_path_factory):
     """A random model that reads 1,024 tokens, and `even`, which finds every token alike."""
     return save_models(tmp_path_factory.mktemp("models"), random=1024, even=1024)
-
-
-@pytest.fixture(scope="module")
-def context(home):
-    return watched(home / "state")
 
 
 @pytest.fixture
@@ -56,7 +51,6 @@ def test_a_model_that_copies_is_right_and_one_that_cannot_reach_is_at_chance(run
     assert all(row["score"] == 1 for row in rows[::2]) and all(row["score"] == 0.25 for row in rows[1::2])
     assert all(row["chance"] == 0.25 and row["n"] == 4 and row["difference"] == -0.75 for row in rows[1::2])
     assert result.numbers["able"] == dict.fromkeys(COPIED, True)
-    assert "worse than dense attention (−75.0 points" in result.numbers["sentences"][1]
 
 
 @pytest.mark.slow
@@ -66,11 +60,9 @@ def test_a_model_that_finds_all_alike_scores_chance_exactly_and_cannot_do_the_ta
     for name in ("score", "plain"):
         assert [row[name] for row in result.numbers["rows"]] == pytest.approx([1 / 3] * 2 * len(TASKS))
     assert not any(result.numbers["able"].values()) and len(result.numbers["sentences"]) == len(TASKS)
-    assert all("this model cannot do the task" in sentence for sentence in result.numbers["sentences"])
-    assert all("says nothing about reading less" in sentence for sentence in result.numbers["sentences"])
 
 
-def test_dense_stands_first_and_numbers_are_json_with_the_protocol(run):
+def test_dense_stands_first_numbers_are_json_and_a_seed_comes_again(run):
     result = run("random", methods=[WINDOW, DENSE, {"name": "focal", "settings": {}}], seed=3)
     assert result.numbers["labels"] == ["Dense", "StreamingLLM, window 16", "Focal Attention"]
     row = result.numbers["rows"][1]
@@ -82,6 +74,8 @@ def test_dense_stands_first_and_numbers_are_json_with_the_protocol(run):
     assert result.tables["summary"]["n"].tolist() == [2, 2, 2]
     (example,) = result.tables["shown"].to_dict("records")
     assert example["evidence"] == example["answer"] and example["answer"] not in example["others"]
+    first, again, other_seed = (run("random", seed=seed).numbers["rows"][0]["margin"] for seed in (1, 1, 2))
+    assert first == again != other_seed
 
 
 def test_a_method_that_drops_keys_is_asked_before_and_after_it_saw_the_question(run):
@@ -111,9 +105,6 @@ def test_answers_are_written_where_that_is_asked_for(run, monkeypatch):
     assert (dense["written"], dense.get("written_difference")) == (1, None) and window["written"] == 0
     assert window["written_difference"] == -1 and window["written_difference_high"] < 0 < ranked["written"] < 1
     assert [row["score"] for row in written.numbers["rows"]] == [row["score"] for row in plain.numbers["rows"]]
-    sentences = written.numbers["sentences"]
-    assert "answers that dense attention writes: 100% hold the right one" in sentences[0] and "worse" in sentences[1]
-    assert "NDCG@10" in written.numbers["sentence"]
 
 
 @pytest.mark.slow
@@ -129,11 +120,6 @@ def test_sets_of_texts_are_asked_from_their_files(run, folder):  # noqa: F811
         run(probes=["popqa"], data=str(folder))
 
 
-def test_a_seed_comes_again(run):
-    first, again, other_seed = (run("random", seed=seed).numbers["rows"][0]["margin"] for seed in (1, 1, 2))
-    assert first == again != other_seed
-
-
 def test_prompts_beyond_the_context_are_refused_or_cut_and_counted(run):
     with pytest.raises(TooLarge, match="A prompt of 1,200 tokens was asked for and 1,024 are read at once"):
         run(lengths=[1200])
@@ -141,7 +127,6 @@ def test_prompts_beyond_the_context_are_refused_or_cut_and_counted(run):
     losses = {(row["length"], row["depth"]): (row["truncated"], row["lost"]) for row in result.numbers["rows"]}
     assert losses == {(600, 0): (0, 0), (600, 1): (0, 0), (1200, 0): (2, 2), (1200, 1): (2, 0)}
     assert result.numbers["truncated"] == {"prompts": 4, "of": 8, "lost": 2}
-    assert "4 of 8 prompts were longer" in result.numbers["notes"][0] and "in 2 of them" in result.numbers["notes"][0]
 
 
 def test_positions_can_be_extended_and_are_left_as_they_were(run, context, home):

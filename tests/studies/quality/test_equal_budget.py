@@ -39,11 +39,16 @@ def test_the_nearest_value_of_a_growing_function(target):
     assert value == best or abs(read(value) - target) <= NEAR * target
 
 
-def test_a_step_and_its_ends_by_hand():
+def test_a_step_its_ends_and_a_window_by_hand(settle):
     assert nearest(lambda value: 10.0 if value < 5 else 20.0, 1, 9, 12.0) == 1, "of equals the smallest that was tried"
     assert nearest(lambda value: 10.0 if value < 5 else 20.0, 1, 9, 19.0) in range(5, 10)
     assert nearest(float, 3, 9, 1.0) == 3 and nearest(float, 3, 9, 99.0) == 9 and nearest(float, 4, 4, 9.0) == 4
     assert [nearest(float, 1, 9, x) for x in (4.4, 4.6)] == [4, 5]
+    # Window and 4 sinks, n keys in all: the sum of min(i + 1, n) over 48 queries is 48 n - n (n - 1) / 2.
+    (row,) = settle("streaming_llm", attended=10.0).numbers["rows"]
+    attended = {n: (48 * n - n * (n - 1) / 2) / 48 for n in range(5, 20)}
+    best = min(attended, key=lambda n: abs(attended[n] - 10))
+    assert (row["value"] + 4, row["attended"]) == (best, pytest.approx(attended[best]))
 
 
 @pytest.mark.slow
@@ -54,14 +59,6 @@ def test_a_budget_is_met_as_nearly_as_whole_numbers_can(name, settle):
     assert row["field"] == FIELDS[name] and row["reached"] and abs(row["attended"] - 12) < 0.6
     assert row["reads_causal"] == pytest.approx(row["attended"] / MEAN)
     assert (spec["policy"]["total"] if name == "csa" else spec["settings"][row["field"]]) == row["value"]
-
-
-def test_a_window_by_hand(settle):
-    """Window and 4 sinks, n keys in all: the sum of min(i + 1, n) over 48 queries is 48 n - n (n - 1) / 2."""
-    (row,) = settle("streaming_llm", attended=10.0).numbers["rows"]
-    attended = {n: (48 * n - n * (n - 1) / 2) / 48 for n in range(5, 20)}
-    best = min(attended, key=lambda n: abs(attended[n] - 10))
-    assert (row["value"] + 4, row["attended"]) == (best, pytest.approx(attended[best]))
 
 
 def test_a_larger_budget_reads_more_as_evaluate_says(settle, ask):

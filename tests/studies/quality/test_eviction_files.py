@@ -1,10 +1,8 @@
 """`export-eviction`: files that are read back from their format alone, and what their certificates say."""
 
-import cmath
 import hashlib
 import io
 import json
-import math
 import zipfile
 from types import SimpleNamespace
 
@@ -29,6 +27,7 @@ from analysis.studies.quality.trial import KINDS, Newest, agreement, calibration
 from analysis.studies.text.calibration import split_texts
 from analysis.studies.text.scoring import score_window
 from tests.made.evaluating import TEXT
+from tests.routers.test_preferences import written_out
 
 OTHER = "a dog ran to the house and a cat sat there on the old mat\n" * 12
 SHORT = {"prefix": 24, "continuation": 8, "cuts": 6}
@@ -43,21 +42,13 @@ def ask(context, home):
 
 
 def read_back(path, layer, head, keys, positions, now, rates):
-    """Scores of keys [L, D] before their rotation, from the file alone: what the format says, in loops."""
+    """Scores of keys [L, D] before their rotation, from the file alone, by what the format says."""
     file = torch.load(path, weights_only=True)
     assert [layer, head] in file["metadata"]["sampled_heads"] and file["metadata"]["rope_style"] == "half"
-    about, half = file["stats"][f"layer{layer:02d}_head{head:02d}"], file["metadata"]["head_dim"] // 2
-    scores = []
-    for key, s in zip(keys.tolist(), positions.tolist(), strict=True):
-        score = 0.0
-        for f in range(half):
-            q = complex(float(about["q_mean_real"][f]), float(about["q_mean_imag"][f]))
-            k = complex(key[f], key[f + half])
-            turns = [(now - s + (1 << o)) * float(rates[f]) + cmath.phase(q * k.conjugate()) for o in range(17)]
-            score += abs(q) * abs(k) * sum(map(math.cos, turns)) / 17
-            score += (float(about["q_abs_mean"][f]) - abs(q)) * abs(k)
-        scores.append(score)
-    return torch.tensor(scores, dtype=torch.float64)
+    about = file["stats"][f"layer{layer:02d}_head{head:02d}"]
+    assert file["metadata"]["head_dim"] == keys.shape[1] == 2 * len(about["q_abs_mean"])
+    mean, offsets = torch.complex(about["q_mean_real"], about["q_mean_imag"])[None], [1 << o for o in range(17)]
+    return written_out(mean, about["q_abs_mean"][None], keys[None], positions, now, rates, offsets, 1.0)[0]
 
 
 @pytest.mark.slow
@@ -245,7 +236,7 @@ def test_a_page_keeps_the_files_of_an_indexer_with_its_run(ask, context, home, m
         ask(method="indexer")
 
 
-def test_an_indexer_on_trial_reads_as_many_keys_as_its_null(context, home):
+def test_nulls_of_an_indexer_and_of_keys_and_the_agreement_by_hand(context, home):
     lm = context.model(str(home / "tiny"))
     ids = torch.arange(3, 99) % 20 + 3
     # A block may hold keys that are read anyway.
@@ -255,6 +246,11 @@ def test_an_indexer_on_trial_reads_as_many_keys_as_its_null(context, home):
         (null,) = trial.nulls(lm, 0.5)["null"]
         reads = [score_window(lm, method, ids)[1].attended for method in (method, null)]
         assert reads[0] == pytest.approx(reads[1], rel=off)
+    lm = context.model(str(home / "tiny"))
+    newest = kept_of(lm, Newest(ratio=0.5), torch.arange(3, 19))
+    assert newest[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 3, 12, 13, 14, 15]
+    first, second = torch.tensor([[[True, True, False, False]]]), torch.tensor([[[True, False, True, False]]])
+    assert agreement([{0: first}], [{0: second}]) == 0.5
 
 
 @pytest.mark.slow
@@ -272,11 +268,3 @@ def test_a_pattern_leaves_as_a_line_with_its_nulls(ask, context, home, tmp_path)
     assert [null.pattern for null in kind.nulls(lm, 0.5)["null"]] == ["FFS"]
     with pytest.raises(BadSetting, match="cannot choose"):
         ask(output=str(tmp_path / "more.txt"), method="layer_reuse", anchors=4)
-
-
-def test_the_null_and_the_agreement_by_hand(context, home):
-    lm = context.model(str(home / "tiny"))
-    newest = kept_of(lm, Newest(ratio=0.5), torch.arange(3, 19))
-    assert newest[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 3, 12, 13, 14, 15]
-    first, second = torch.tensor([[[True, True, False, False]]]), torch.tensor([[[True, False, True, False]]])
-    assert agreement([{0: first}], [{0: second}]) == 0.5

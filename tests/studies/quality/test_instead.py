@@ -75,15 +75,12 @@ def test_the_numbers_are_those_of_the_models_own_mask_and_say_so(ask_and_context
     assert result.numbers["protocol"]["instead"] is True
 
 
-def test_beside_the_indexer_it_reads_less_and_something_else(ask_and_context):
+def test_beside_the_indexer_it_reads_less_also_of_a_share(ask_and_context):
     ask, _ = ask_and_context
     (beside,), (instead,) = (ask(methods=[RULE], **arguments).numbers["rows"] for arguments in ({}, {"instead": True}))
     assert beside["reads_causal"] < instead["reads_causal"] and beside["perplexity"] != instead["perplexity"]
     assert "instead" not in beside["label"]
-
-
-def test_a_share_is_counted_without_the_indexer_too(ask_and_context):
-    """More of the pairs than the indexer leaves."""
+    # More of the pairs than the indexer leaves.
     ask, _ = ask_and_context
     share = 0.75
     (beside,), (instead,) = (

@@ -11,15 +11,8 @@ from analysis.errors import BadSetting
 from analysis.studies.context import Context
 from analysis.studies.ready.calibration import fitted_for
 from analysis.studies.ready.head_lists import export_heads, head_split, import_heads
-from tests.made.evaluating import tiny_models
 
 SCORES = [[0.5, 1.0], [0.0, 0.25], [1.0, 0.75]]  # 3 layers of 2 key-value heads
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A folder with the tiny model, of 3 layers, 4 heads and 2 key-value heads."""
-    return tiny_models(tmp_path_factory.mktemp("heads"))
 
 
 @pytest.fixture
@@ -90,6 +83,5 @@ def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_pat
     assert [row["missed"] for row in rows] == [True] * 3 + [False] * 3, "as many by what is missed"
     both = len(whole_heads & {(row["layer"], row["head"]) for row in rows[:3]})
     assert (split.numbers["kept"], split.numbers["both"], split.numbers["chance"]) == (3, both, 1.5)
-    assert f"lets 3 of 6 key-value heads keep every key. {both} of them" in split.numbers["sentence"]
     with pytest.raises(BadSetting, match="not by 'noise'"):
         head_split(HeadSplit(model=model, text=text, by="noise"), context=context)

@@ -57,7 +57,7 @@ def test_all_buckets_hold_all_and_curves_only_rise(stored):
                 assert np.allclose(of_kind[..., -1], 1, atol=1e-4), (cell, kind)
 
 
-def test_some_heads_equal_the_same_heads_among_all(ask, home):
+def test_some_heads_equal_the_same_among_all_however_they_are_written(ask, home, context):
     sizes = {"corpus": str(home / "corpus"), "mlp": False, **SMALL}
     of_all_heads, chosen = (ask(STUDIES["route"], **sizes, heads=heads).numbers for heads in ("all", "2:3,0:1"))
     of_all = {(row["layer"], row["head"]): row for row in of_all_heads["heads"]}
@@ -68,6 +68,8 @@ def test_some_heads_equal_the_same_heads_among_all(ask, home):
     assert of_all_heads["closure"] == [] and of_all_heads["heads"][0]["gap_closure"] is None, (
         "there is no learned router"
     )
+    model = context.model(str(home / "tiny"))
+    assert heads_of(model, "2.0,1.3") == heads_of(model, "1:3, 2:0") == {1: [3], 2: [0]}
 
 
 def test_documents_are_on_one_side_only_and_too_few_or_too_short_are_refused(home, context, ask):
@@ -131,11 +133,6 @@ def test_shares_of_all_attention_further_distances_and_sgd(ask, home):
 def test_what_cannot_be_is_refused(ask, home, wrong, message):
     with pytest.raises(BadSetting, match=message):
         ask(STUDIES["route"], **{"corpus": str(home / "corpus"), **SMALL} | wrong)
-
-
-def test_heads_are_written_as_everywhere_and_as_earlier_links_do(context, home):
-    model = context.model(str(home / "tiny"))
-    assert heads_of(model, "2.0,1.3") == heads_of(model, "1:3, 2:0") == {1: [3], 2: [0]}
 
 
 def test_intervals_are_over_documents():

@@ -38,7 +38,11 @@ def test_rounds_take_turns_and_the_first_one_warms_up():
         timing.clock({}, 0)
 
 
-def test_attention_is_timed_at_the_door(monkeypatch):
+def test_attention_is_timed_with_memberships_of_ours_and_at_the_door(monkeypatch):
+    members = torch.zeros(300, 4, dtype=torch.bool)
+    members[:, 1] = True
+    timed = time_attention(300, 4, 8, 4, 16, members=members, kv_heads=2, batch=2, repeats=1, device="cpu")
+    assert timed.kernel == "causal" and timed.retained == 1 and timed.batch == 2
     monkeypatch.setattr(timing, "peak_bytes", lambda run, device: run()[0].nbytes)
     timed = analysis.time_attention(600, 2, 8, 4, 16, dtype="float32", repeats=2, device="cpu", parts=True)
     assert isinstance(timed, AttentionTime) and timed.length == 600 and timed.dtype == "float32"
@@ -48,13 +52,6 @@ def test_attention_is_timed_at_the_door(monkeypatch):
     assert timed.speedup.seconds == ratios and len(ratios) == 2
     assert {"sort", "set_a", "set_b", "merge", "rest"} == set(timed.parts)
     assert timed.memory == 1, "q, k and v are held, and the call makes the output"
-
-
-def test_memberships_may_be_given_and_heads_shared():
-    members = torch.zeros(300, 4, dtype=torch.bool)
-    members[:, 1] = True
-    timed = time_attention(300, 4, 8, 4, 16, members=members, kv_heads=2, batch=2, repeats=1, device="cpu")
-    assert timed.kernel == "causal" and timed.retained == 1 and timed.batch == 2
 
 
 def test_parts_add_up_to_the_call():
@@ -102,11 +99,16 @@ def test_crossover(points, length):
     assert timing.crossover(points) == length
 
 
-def test_skewed_groups_fall_by_a_fifth():
+def test_bench_takes_skewed_groups_and_those_of_a_router(state):
     shares = study.skewed_tokens(40_000, 8, 1, 0).float().mean(0)
     wanted = study.SKEW ** torch.arange(8.0)
     assert (shares - wanted / wanted.sum()).abs().max() < 0.01
     assert (study.skewed_tokens(100, 8, 3, 0).sum(-1) == 3).all()
+    context, request = Context(device="cpu"), Bench(**SMALL, lengths=[400], router="k8-top1")
+    about = study.bench(request, context=context).numbers["protocol"]
+    assert about["model"] == "demo" and "repeated to the length" in about["memberships"] and about["groups"] == 8
+    with pytest.raises(BadSetting, match="Layers run from 0 to"):
+        study.bench(request.but(layer=99), context=context)
 
 
 def test_bench_counts_what_it_did():
@@ -152,28 +154,17 @@ def test_a_length_beyond_memory_is_refused_and_halves_take_half_on_a_gpu(monkeyp
             memory.check_memory(1 << 20, 1, 32, 32, 128, device, dtype, top)
 
 
-def test_bench_with_the_memberships_of_a_router(state):
-    context, request = Context(device="cpu"), Bench(**SMALL, lengths=[400], router="k8-top1")
-    about = study.bench(request, context=context).numbers["protocol"]
-    assert about["model"] == "demo" and "repeated to the length" in about["memberships"] and about["groups"] == 8
-    with pytest.raises(BadSetting, match="Layers run from 0 to"):
-        study.bench(request.but(layer=99), context=context)
-
-
-def test_the_power_of_a_growth():
+def test_the_power_of_a_growth_and_the_masked_pass_that_is_the_same_attention():
     assert exponent([(2, 12.0), (4, 48.0), (16, 768.0)]) == pytest.approx(2)
     # slopes of 1 and 2 between lengths that lie evenly
     assert exponent([(1, 1.0), (2, 2.0), (4, 8.0)]) == pytest.approx(1.5)
-
-
-SIZES = {"keys": 8, "heads": 4, "head_dim": 8, "kv_heads": 2, "repeats": 2}
-
-
-def test_the_masked_pass_is_the_same_attention():
     q, k, v = (torch.randn(1, heads, 50, 8, generator=torch.Generator().manual_seed(heads)) for heads in (4, 2, 2))
     assert (masked_eager(q, k, v, 7) - topk_attention(q, k, v, [7] * 4)[0]).abs().max() < 2e-6
     last = topk_attention(q[:, :, -1:], k, v, [7] * 4, past=49)[0]
     assert (masked_eager(q[:, :, -1:], k, v, 7) - last).abs().max() < 2e-6
+
+
+SIZES = {"keys": 8, "heads": 4, "head_dim": 8, "kv_heads": 2, "repeats": 2}
 
 
 def test_rows_of_passes_and_steps():

@@ -198,9 +198,11 @@ def test_every_method_has_a_reason_or_lines_in_every_stack():
         use_in(UseIn(gpu="abacus"))
 
 
-def test_a_config_stands_for_no_fitted_method():
+def test_a_config_stands_for_no_fitted_method_and_without_one_it_is_said():
     with pytest.raises(BadSetting, match="is fitted to a model"):
         take(Take(run="csa", config=json.dumps(CONFIG), output="x.zip"), context=Context(browser=False))
+    used = use_in(UseIn(model="nobody/nothing"))
+    assert used.rows[0].lines and any("not known" in note for note in used.notes) and not use_in(UseIn()).notes
 
 
 @pytest.mark.parametrize("method", ["snapkv", "tova", "keydiff"])
@@ -227,8 +229,3 @@ def test_no_code_leaves_for_a_model_with_compressed_entries(method, tmp_path):
     with pytest.raises(BadSetting, match="compressed entries"):
         take(Take(run=method, config=config, output=str(tmp_path / "it.zip")), context=Context(browser=False))
     assert not lines("transformers", method, config=config)
-
-
-def test_without_a_config_it_is_said_that_this_is_not_known():
-    used = use_in(UseIn(model="nobody/nothing"))
-    assert used.rows[0].lines and any("not known" in note for note in used.notes) and not use_in(UseIn()).notes
