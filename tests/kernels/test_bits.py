@@ -24,7 +24,7 @@ def groups_in_float64(x, bits, group):
     return np.array(out)
 
 
-def test_steps_by_hand():
+def test_steps_fp8_and_levels_by_hand():
     """Two groups of four in 2 bits: 0 to 3 in steps of 1, and -1 to 5 in steps of 2; a group of equal numbers."""
     x = torch.tensor([0.0, 1.2, 1.7, 3.0, -1.0, 0.9, 2.1, 5.0])
     coded = quantize(x, 2, group=4)
@@ -35,6 +35,24 @@ def test_steps_by_hand():
     assert constant.dequantised.tolist() == [[0.25] * 8] and constant.nbytes == 4 + 4
     columns = quantize(torch.tensor([[0.0, 10.0], [3.0, 40.0], [7.0, 7.0]]), 2, axis=0, group=2)
     assert columns.dequantised.tolist() == [[0, 10], [3, 40], [7, 7]] and columns.nbytes == 3 + 4 * 4
+    # By hand: the largest number of a row becomes 448; e4m3 holds three bits after the first.
+    x = torch.tensor([[448.0, 17.0, -1.06], [0.0, 0.0, 0.0]])
+    coded = quantize(x, 8, "fp8")
+    assert coded.dequantised[0].tolist() == [448.0, 16.0, -1.0] and not coded.dequantised[1].any()
+    assert coded.nbytes == 6 + 2 * 2
+    x = drawn(3, 5, 64)
+    error = (quantize(x, 8, "fp8").dequantised.double() - x.double()).abs()
+    subnormal = x.double().abs().amax(-1, keepdim=True) / 448 * 2.0**-10
+    assert (error <= torch.maximum(x.double().abs() * (2.0**-4 + 1e-3), subnormal * 1.01)).all()
+    # Max (1960), table 1, for a normal variable: 4, 8 and 16 levels, and their errors.
+    assert list(lloyd_max(2)[2:]) == pytest.approx([0.4528, 1.510], abs=5e-4)
+    assert list(lloyd_max(3)[4:]) == pytest.approx([0.2451, 0.7560, 1.344, 2.152], abs=5e-4)
+    printed = [0.1284, 0.3881, 0.6568, 0.9424, 1.256, 1.618, 2.069, 2.733]
+    assert list(lloyd_max(4)[8:]) == pytest.approx(printed, abs=5e-4)
+    x = drawn(200_000).double()
+    for bits, error in ((2, 0.1175), (3, 0.03454), (4, 0.009497)):
+        nearest = (x[:, None] - torch.tensor(lloyd_max(bits), dtype=torch.float64)).abs().amin(-1)
+        assert float(nearest.square().mean()) == pytest.approx(error, rel=0.02)
 
 
 @pytest.mark.parametrize("bits", [8, 4, 3, 2])
@@ -54,30 +72,6 @@ def test_steps_are_those_of_the_definition(bits, axis, group, length):
     groups = x.numel() // count * -(-count // group)
     in_rows = sum(-(-rows.shape[-1] // (8 // width)) for width in {3: (2, 1)}.get(bits, (bits,)))
     assert coded.nbytes == rows.numel() // rows.shape[-1] * in_rows + 4 * groups
-
-
-def test_fp8_is_e4m3_of_each_row():
-    """By hand: the largest number of a row becomes 448; e4m3 holds three bits after the first."""
-    x = torch.tensor([[448.0, 17.0, -1.06], [0.0, 0.0, 0.0]])
-    coded = quantize(x, 8, "fp8")
-    assert coded.dequantised[0].tolist() == [448.0, 16.0, -1.0] and not coded.dequantised[1].any()
-    assert coded.nbytes == 6 + 2 * 2
-    x = drawn(3, 5, 64)
-    error = (quantize(x, 8, "fp8").dequantised.double() - x.double()).abs()
-    subnormal = x.double().abs().amax(-1, keepdim=True) / 448 * 2.0**-10
-    assert (error <= torch.maximum(x.double().abs() * (2.0**-4 + 1e-3), subnormal * 1.01)).all()
-
-
-def test_levels_are_those_that_max_printed():
-    """Max (1960), table 1, for a normal variable: 4, 8 and 16 levels, and their errors."""
-    assert list(lloyd_max(2)[2:]) == pytest.approx([0.4528, 1.510], abs=5e-4)
-    assert list(lloyd_max(3)[4:]) == pytest.approx([0.2451, 0.7560, 1.344, 2.152], abs=5e-4)
-    printed = [0.1284, 0.3881, 0.6568, 0.9424, 1.256, 1.618, 2.069, 2.733]
-    assert list(lloyd_max(4)[8:]) == pytest.approx(printed, abs=5e-4)
-    x = drawn(200_000).double()
-    for bits, error in ((2, 0.1175), (3, 0.03454), (4, 0.009497)):
-        nearest = (x[:, None] - torch.tensor(lloyd_max(bits), dtype=torch.float64)).abs().amin(-1)
-        assert float(nearest.square().mean()) == pytest.approx(error, rel=0.02)
 
 
 @pytest.mark.parametrize("size", [8, 64, 24])

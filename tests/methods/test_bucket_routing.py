@@ -97,7 +97,7 @@ def test_layers_that_do_not_rotate_and_ones_that_cannot_be_undone(monkeypatch):
         unrotate(torch.zeros(1, 1, 1, 8), module, (torch.ones(1, 1, 8), torch.zeros(1, 1, 8)))
 
 
-def test_by_hand():
+def test_by_hand_a_head_reads_the_buckets_it_visits():
     """One layer's mask against a loop over queries, keys and heads."""
     lm, ids, state, vectors = tiny("llama"), token_ids(1, 30), made_state(C), {}
 
@@ -114,6 +114,13 @@ def test_by_hand():
         for i in range(30):
             wanted = [j <= i and (i - j < 4 or j < 1 or labels[j] in visited[i]) for j in range(30)]
             assert read[head, i].tolist() == wanted
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, C, (2, 2, 50), generator=draw)
+    visits = torch.rand(2, 4, 1, C, generator=draw) < 0.4
+    read = visits_keys(labels, visits)[:, :, 0]
+    for b in range(2):
+        for h in range(4):
+            assert read[b, h].tolist() == [bool(visits[b, h, 0, c]) for c in labels[b, h // 2]]
 
 
 @pytest.mark.parametrize("router", KINDS)
@@ -128,16 +135,6 @@ def test_every_router_generates_what_one_pass_says(router):
         assert torch.equal(lm.generate(ids, **options), tokens)
         kernels = {(entry.phase, entry.kernel) for entry in ran(lm)}
     assert kernels == {("prefill", "masked blocks"), ("decode", "gathered buckets")}
-
-
-def test_a_head_reads_the_buckets_it_visits():
-    draw = torch.Generator().manual_seed(0)
-    labels = torch.randint(0, C, (2, 2, 50), generator=draw)
-    visits = torch.rand(2, 4, 1, C, generator=draw) < 0.4
-    read = visits_keys(labels, visits)[:, :, 0]
-    for b in range(2):
-        for h in range(4):
-            assert read[b, h].tolist() == [bool(visits[b, h, 0, c]) for c in labels[b, h // 2]]
 
 
 def test_the_settings_are_those_it_was_fitted_for_and_unknown_routers_are_refused():

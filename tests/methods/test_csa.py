@@ -82,7 +82,7 @@ def test_reads_are_what_the_budgets_say_and_grow_with_the_cap():
     assert shares == sorted(shares) and shares[-1] < 1
 
 
-def test_eviction_by_hand():
+def test_eviction_by_hand_never_holds_more_than_the_budget():
     """Two keys: the newest is safe, of the two others the one of least attention so far leaves, and never returns."""
     scores = torch.tensor([[0.0, 0, 0, 0], [0, 2, 0, 0], [9, 0, 0, 0], [9, 9, 9, 0]])[None, None]
     visible = torch.ones(4, 4, dtype=torch.bool).tril()[None, None]
@@ -96,6 +96,15 @@ def test_eviction_by_hand():
     for n in range(4):
         row = (slice(None), slice(None), slice(n, n + 1), slice(n + 1))
         assert steps.follow(scores[row], visible[row], n, 0, [2]).flatten().int().tolist() == wanted[n][: n + 1]
+    method = CSA.build(policy(1, 2, 5, 40), eviction="at the budget")
+    for layer_block, _ in watched(tiny("llama"), method, token_ids(2, 40)):
+        read = layer_block.read
+        assert read.sum(-1).amax((0, 2)).tolist() == [1, 2, 5, 40]
+        assert read[..., torch.arange(40), torch.arange(40)].all(), "itself is always read"
+        gone = read[:, :, :-1] & ~read[:, :, 1:]
+        for later in range(2, 40):
+            assert not (gone[:, :, : later - 1].any(2) & read[:, :, later]).any(), "what left is never read again"
+    assert method.fetched(3.0, 9.0) == 3.0 and not method.ceiling and CSA.build(policy(1, 2, 3, 4)).ceiling
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -121,18 +130,6 @@ def test_a_cache_that_frees_what_was_dropped_reads_as_the_masked_pass(family):
         assert layer.held.nbytes == layer.held.counts.sum() * layer.held.size * 4, "nothing else is kept"
     dense = sum(2 * 40 * layer.held.size * layer.held.shape[1] * 4 for layer in cache.layers)
     assert cache_bytes(cache)[0] < dense / 4 and keys_held(cache) < 40 / 4
-
-
-def test_a_head_never_holds_more_than_its_budget():
-    method = CSA.build(policy(1, 2, 5, 40), eviction="at the budget")
-    for layer_block, _ in watched(tiny("llama"), method, token_ids(2, 40)):
-        read = layer_block.read
-        assert read.sum(-1).amax((0, 2)).tolist() == [1, 2, 5, 40]
-        assert read[..., torch.arange(40), torch.arange(40)].all(), "itself is always read"
-        gone = read[:, :, :-1] & ~read[:, :, 1:]
-        for later in range(2, 40):
-            assert not (gone[:, :, : later - 1].any(2) & read[:, :, later]).any(), "what left is never read again"
-    assert method.fetched(3.0, 9.0) == 3.0 and not method.ceiling and CSA.build(policy(1, 2, 3, 4)).ceiling
 
 
 def test_keys_in_few_bits_are_read_behind_the_last_ones():

@@ -100,7 +100,7 @@ def test_what_each_rule_keeps():
     assert steep[0] == 120 and sum(steep) == 500, "no layer keeps more than there is"
 
 
-def test_expected_attention_by_hand():
+def test_expected_attention_by_hand_also_under_a_soft_cap():
     """Against weights of many normal queries: the mean of exp(q.k / sqrt(D)) is exp(mean + variance / 2)."""
     queries, keys, values = states(batch=1, heads=2, kv_heads=1, length=9, size=4)
     turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
@@ -112,10 +112,7 @@ def test_expected_attention_by_hand():
         wanted += torch.softmax(scores, 0) / 2
     wanted *= values[0, 0].norm(dim=-1)
     assert torch.allclose(scores_given[0, 0, 2:], wanted[2:]) and scores_given[0, 0, :2].isinf().all()
-
-
-def test_expected_attention_under_a_soft_cap():
-    """Against the mean of capped exponentials over a fine grid of queries of two dimensions."""
+    # Against the mean of capped exponentials over a fine grid of queries of two dimensions.
     queries, keys, values = states(batch=1, heads=1, kv_heads=1, length=9, size=2)
     scoring = Scoring(3.0, softcap=30.0)
     scores = expected_scores(queries, keys, values, lambda x: x, scoring, sinks=1)[0, 0, 1:]

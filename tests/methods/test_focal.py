@@ -26,7 +26,7 @@ SMALL = {"layers": 1, "width": 32, "heads": 4, "kv_heads": 2, "intermediate": 48
 Focal, Learned = METHODS["focal"], METHODS["focal_learned"]
 
 
-def test_the_softmax_by_hand():
+def test_the_softmax_by_hand_and_the_temperature_before_the_soft_cap():
     """Scores 2, 1 and 0 at t = 0.5 are 4, 2 and 0."""
     query, key = torch.tensor([[[[2.0], [1.0], [1.0]]]]), torch.tensor([[[[2.0], [1.0], [0.0]]]])
     sharper = Focal(t=0.5).scale_queries(0, query, None)
@@ -36,6 +36,11 @@ def test_the_softmax_by_hand():
     assert weights.tolist() == pytest.approx([x / (e**4 + e**2 + 1) for x in (e**4, e**2, 1)])
     assert Focal(by_layer=(0.5, 2.0)).scale_queries(1, query, None).flatten().tolist() == [1.0, 0.5, 0.5]
     assert Method().scale_queries(0, query, None) is query
+    lm, ids = tiny("gemma2"), token_ids(1, 20)
+    plain, sharp = (watched(lm, method, ids)[0][0].scores.double() for method in (Method(), Focal(t=0.5)))
+    raw, inside = torch.atanh(plain / 2) * 2, plain.abs() < 1.9
+    assert torch.allclose(torch.tanh(raw * 2 / 2)[inside] * 2, sharp[inside], atol=1e-3)
+    assert sharp.abs().max() <= 2
 
 
 def test_tau_by_hand():
@@ -76,14 +81,6 @@ def test_the_last_token_of_a_literal_mean_is_that_of_the_prefix_and_all_keys_are
             tiny("llama")(token_ids(1, 24), use_cache=False)
         reads = counter.reads(method)
         assert reads.reads_causal == reads.kv_read == pytest.approx(1.0) and not method.ceiling
-
-
-def test_the_temperature_acts_before_the_soft_cap():
-    lm, ids = tiny("gemma2"), token_ids(1, 20)
-    plain, sharp = (watched(lm, method, ids)[0][0].scores.double() for method in (Method(), Focal(t=0.5)))
-    raw, inside = torch.atanh(plain / 2) * 2, plain.abs() < 1.9
-    assert torch.allclose(torch.tanh(raw * 2 / 2)[inside] * 2, sharp[inside], atol=1e-3)
-    assert sharp.abs().max() <= 2
 
 
 def test_a_gradient_reaches_the_weights_unless_the_paper_s_clip_stops_it():

@@ -65,7 +65,11 @@ def test_it_reads_the_near_the_first_and_what_scores_highest(kind):
             assert set(read[0][head, row].nonzero().flatten().tolist()) == wanted, (kind, head, row)
 
 
-def test_it_is_fitted_kept_and_found_again(tmp_path, monkeypatch):
+def test_it_is_fitted_kept_and_found_again_and_refused_before(tmp_path, monkeypatch):
+    lm = tiny("llama")
+    for method in (METHODS["indexer"](), METHODS["indexer"].build(made_indexers("moba"), kind="dsa")):
+        with pytest.raises(NotFitted), apply(lm, method):
+            pass
     monkeypatch.setattr("analysis.methods.indexer.TRAINING", {"queries": 8, "steps": 2})
     lm = tiny("llama")
     model = load_model(lm, tokenizer=byte_level())
@@ -77,10 +81,3 @@ def test_it_is_fitted_kept_and_found_again(tmp_path, monkeypatch):
         with apply(lm, METHODS["indexer"].build(again, kind=kind, keys=4, window=4)), torch.no_grad():
             assert lm(input_ids=token_ids(1, T), use_cache=False).logits.isfinite().all()
     assert METHODS["indexer"].build(made_indexers("moba")).kind == "moba", "the first that was fitted"
-
-
-def test_what_was_not_fitted_is_refused():
-    lm = tiny("llama")
-    for method in (METHODS["indexer"](), METHODS["indexer"].build(made_indexers("moba"), kind="dsa")):
-        with pytest.raises(NotFitted), apply(lm, method):
-            pass

@@ -96,21 +96,13 @@ def placed(answer) -> list[int]:
     return [layer for layer, letter in enumerate(answer.pattern) if letter == "F" and layer]
 
 
-def test_overlaps_and_patterns_by_hand():
+def test_overlaps_patterns_and_the_best_placements():
     """Two layers, one query: keys 0 and 1 against 1 and 3."""
     assert overlap(torch.tensor([[[0, 1]], [[3, 1]]]), 4).tolist() == [[1, 0.5], [0.5, 1]]
     assert spread(6, 2) == [0, 3] and spread(7, 3) == [0, 2, 4] and spread(2, 9) == [0, 1]
     assert spelled([0, 3], 6) == "FSSFSS"
     shares = np.array([[1, 0.5, 0.2], [0.5, 1, 0.4], [0.2, 0.4, 1]])
     assert place_anchors(shares, 2) == [0, 2] and served(shares, [0, 2]) == 0.5 and served(shares, [0]) == 0.35
-
-
-def total(shares: np.ndarray, anchors: list[int]) -> float:
-    """The sum of overlaps of each layer with the anchor above."""
-    return sum(shares[max(a for a in anchors if a <= layer), layer] for layer in range(len(shares)))
-
-
-def test_anchors_are_the_best_of_all_placements():
     draw = np.random.default_rng(0)
     for layers in (1, 2, 5, 7):
         shares = draw.random((layers, layers))
@@ -121,3 +113,8 @@ def test_anchors_are_the_best_of_all_placements():
             placements = [[0, *further] for further in itertools.combinations(range(1, layers), count - 1)]
             best = max(total(shares, anchors) for anchors in placements)
             assert placed in placements and total(shares, placed) == pytest.approx(best)
+
+
+def total(shares: np.ndarray, anchors: list[int]) -> float:
+    """The sum of overlaps of each layer with the anchor above."""
+    return sum(shares[max(a for a in anchors if a <= layer), layer] for layer in range(len(shares)))

@@ -144,13 +144,6 @@ def test_what_is_always_read_keeps_its_score():
     assert method.reads_all(0) and method.reads_all(2) and not method.reads_all(1)
 
 
-def test_a_mean_taken_from_all_keys_is_nothing_to_the_softmax():
-    """Only what is hashed is centred: with everything read, any mean gives dense attention."""
-    lm, ids, fitted = tiny("llama"), token_ids(), zeros()
-    fitted.tensors["key"] += 3.0
-    assert torch.equal(logits(lm, ids, PIG(fitted, window=48)), logits(lm, ids))
-
-
 @pytest.mark.parametrize("variant", ["paper", "hub"])
 def test_keys_are_hashed_without_the_mean_of_those_before_their_block(variant, monkeypatch):
     monkeypatch.setattr("analysis.methods.magicpig.QUERIES", 4)
@@ -192,7 +185,7 @@ def test_a_block_reads_no_future_and_padding_moves_no_block(monkeypatch):
     assert torch.allclose(beside, logits_before, atol=1e-4)
 
 
-def test_means_are_those_of_the_calibration_text():
+def test_means_are_those_of_the_calibration_text_and_nothing_to_the_softmax():
     model, ids = load_model(tiny("qwen3"), tokenizer=None), token_ids(3, 20)
     fitted = PIG().fit(model, ids).fitted
     for layer, (query, key, *_) in seen(model.lm, ids).tokens.items():
@@ -201,6 +194,10 @@ def test_means_are_those_of_the_calibration_text():
         assert torch.allclose(fitted["key"][layer].double(), key.mean((0, 2)), atol=1e-5)
         away = (key - key.mean((0, 2))[:, None]).norm(dim=-1)
         assert torch.allclose(fitted["norm"][layer].double(), away.amax((0, 2)), atol=1e-4)
+    # Only what is hashed is centred: with everything read, any mean gives dense attention.
+    lm, ids, fitted = tiny("llama"), token_ids(), zeros()
+    fitted.tensors["key"] += 3.0
+    assert torch.equal(logits(lm, ids, PIG(fitted, window=48)), logits(lm, ids))
 
 
 def test_what_is_fitted_is_stored_found_again_and_refused_when_damaged(tmp_path):

@@ -12,7 +12,7 @@ from tests.made.tiny import tiny, token_ids
 QUEST = METHODS["quest"]
 
 
-def test_bounds_and_numbers_of_pages_by_hand():
+def test_bounds_by_hand_follow_a_text_and_look_at_a_page_once():
     keys = torch.tensor([[1.0, -2.0], [3.0, 0.5], [-1.0, 4.0], [0.0, 5.0]])[None, None]
     low, high = page_bounds(keys, 2)
     assert low[0, 0].tolist() == [[1.0, -2.0], [-1.0, 4.0]] and high[0, 0].tolist() == [[3.0, 0.5], [0.0, 5.0]]
@@ -20,6 +20,15 @@ def test_bounds_and_numbers_of_pages_by_hand():
     # page 0: max(2, 6) + max(2, -0.5) = 8; page 1: max(-2, 0) + max(-4, -5) = -4; the best keys have 5.5 and -5
     assert upper_bounds(query, low, high)[0, 0, 0].tolist() == [8.0, -4.0]
     assert [QUEST(budget=b, page=16).pages for b in (1, 48, 63, 64, 128)] == [3, 3, 3, 4, 8]
+    keys = torch.randn(1, 2, 40, 4, generator=torch.Generator().manual_seed(0))
+    pages_seen = Pages(4)
+    assert pages_seen.follow(keys[:, :, :4]) is None, "the newest page is never scored, complete or not"
+    for length in range(5, 41):
+        unread = keys[:, :, :length].clone()
+        unread[:, :, : max(0, (length - 2) // 4 * 4)] = torch.nan  # what was looked at before is not read again
+        wanted = page_bounds(keys[:, :, : (length - 1) // 4 * 4], 4)
+        assert all(torch.equal(*pair) for pair in zip(pages_seen.follow(unread), wanted, strict=True))
+    assert torch.equal(pages_seen.follow(keys[:, :, :9])[0], page_bounds(keys[:, :, :8], 4)[0]), "another text"
 
 
 @pytest.mark.parametrize("heads, kv_heads", [(4, 4), (4, 2), (3, 1)])
@@ -30,18 +39,6 @@ def test_no_key_scores_above_its_pages_bound(heads, kv_heads):
     scores = query @ key.repeat_interleave(heads // kv_heads, 1).mT
     assert (upper_bounds(query, *page_bounds(key, 8)) >= scores.unflatten(-1, (6, 8)).amax(-1) - 1e-12).all()
     assert torch.allclose(upper_bounds(query, *page_bounds(key, 1)), scores), "a page of one key is its score"
-
-
-def test_bounds_follow_a_text_and_look_at_a_page_once():
-    keys = torch.randn(1, 2, 40, 4, generator=torch.Generator().manual_seed(0))
-    pages_seen = Pages(4)
-    assert pages_seen.follow(keys[:, :, :4]) is None, "the newest page is never scored, complete or not"
-    for length in range(5, 41):
-        unread = keys[:, :, :length].clone()
-        unread[:, :, : max(0, (length - 2) // 4 * 4)] = torch.nan  # what was looked at before is not read again
-        wanted = page_bounds(keys[:, :, : (length - 1) // 4 * 4], 4)
-        assert all(torch.equal(*pair) for pair in zip(pages_seen.follow(unread), wanted, strict=True))
-    assert torch.equal(pages_seen.follow(keys[:, :, :9])[0], page_bounds(keys[:, :, :8], 4)[0]), "another text"
 
 
 def test_pages_by_hand():

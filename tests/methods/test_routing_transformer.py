@@ -26,10 +26,22 @@ def read_by(lm, method, ids) -> torch.Tensor:
     return layers[0][0].read[0]
 
 
-def test_normalised_by_hand():
+def test_normalised_vectors_and_the_literal_choice_by_hand():
     assert normalised(torch.tensor([1.0, 3.0, 5.0, 7.0])).tolist() == pytest.approx(
         [-3 / 5**0.5, -1 / 5**0.5, 1 / 5**0.5, 3 / 5**0.5]
     )
+    # Each cluster takes the ceil(T / C) queries, and as many keys, of largest similarity in the whole text.
+    lm, ids, fitted = tiny("llama"), token_ids(1, 23), clusters()
+    read = read_by(lm, ROUTING(fitted, window=2, n_sink=0, membership="literal"), ids)
+    query, key, *_ = seen(lm, ids).tokens[0]
+    for head in range(4):
+        sides = []
+        for x in (query[0, head], key[0, head // 2]):
+            similar = F.layer_norm(x.double(), (8,)) @ fitted["kept"][0, 0].double().T  # [T, C]
+            sides.append([set(similar[:, c].topk(5).indices.tolist()) for c in range(C)])
+        for i in range(23):
+            shared = {j for c in range(C) if i in sides[0][c] for j in sides[1][c]}
+            assert read[head, i].tolist() == [j <= i and (i - j < 2 or j in shared) for j in range(23)]
 
 
 @pytest.mark.parametrize("rotary", ["kept", "undone"])
@@ -59,21 +71,6 @@ def test_of_equal_centroids_the_first_is_nearest(monkeypatch):
     method = ROUTING(clusters(), window=3)
     members, two = method._members(x, means), method._members(x, torch.cat([means, means[..., :1, :]], -2))
     assert members[..., 0].any() and torch.equal(two[..., :-1], members) and not two[..., -1].any()
-
-
-def test_the_literal_choice_by_hand():
-    """Each cluster takes the ceil(T / C) queries, and as many keys, of largest similarity in the whole text."""
-    lm, ids, fitted = tiny("llama"), token_ids(1, 23), clusters()
-    read = read_by(lm, ROUTING(fitted, window=2, n_sink=0, membership="literal"), ids)
-    query, key, *_ = seen(lm, ids).tokens[0]
-    for head in range(4):
-        sides = []
-        for x in (query[0, head], key[0, head // 2]):
-            similar = F.layer_norm(x.double(), (8,)) @ fitted["kept"][0, 0].double().T  # [T, C]
-            sides.append([set(similar[:, c].topk(5).indices.tolist()) for c in range(C)])
-        for i in range(23):
-            shared = {j for c in range(C) if i in sides[0][c] for j in sides[1][c]}
-            assert read[head, i].tolist() == [j <= i and (i - j < 2 or j in shared) for j in range(23)]
 
 
 def test_padding_takes_no_place_in_a_cluster():

@@ -129,17 +129,14 @@ def test_equal_windows_of_longformer_are_a_window_with_sinks(n_global):
     assert read(LONGFORMER(window=6, n_global=n_global), 20)[0].tolist() == two_sided
 
 
-def test_growing_windows_keep_their_mean():
+def test_growing_and_dilated_windows_by_hand():
     method = LONGFORMER(window=20, n_global=0, widths="growing")
     method.check(tiny("llama"))
     assert [method.width(layer) for layer in range(LAYERS)] == [10, 20, 30]
     for layer, width in enumerate([10, 20, 30]):
         assert read(method, 40, layer)[0].sum(1).tolist() == [min(i + 1, width) for i in range(40)]
     assert LONGFORMER(window=1, widths="growing").width(0) == 1
-
-
-def test_dilation_by_hand():
-    """Window 2, dilation 3, 3 layers: from layer 2 (the upper half) the last two of 3 heads read i and i - 3."""
+    # Window 2, dilation 3, 3 layers: from layer 2 (the upper half) the last two of 3 heads read i and i - 3.
     method = LONGFORMER(window=2, n_global=0, dilation=3)
     method.check(tiny("llama"))
     for layer in (0, 1):

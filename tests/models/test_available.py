@@ -41,17 +41,7 @@ def cached(disk, name: str) -> Path:
     return repository / "snapshots" / COMMIT
 
 
-def test_what_lies_on_the_disk_is_listed_with_its_size(disk):
-    assert available.on_hand() == []
-    save_model(disk.here / "mine")
-    cached(disk, "owner/tiny")
-    local, theirs = available.on_hand()
-    assert (local.name, theirs.name) == ("mine", "owner/tiny") and local.family == "llama" and local.context == 64
-    assert local.size == (disk.here / "mine" / "model.safetensors").stat().st_size
-    assert abs(local.parameters * 4 / local.size - 1) < 0.05
-
-
-def test_what_cannot_be_loaded_is_left_out(disk):
+def test_what_lies_on_the_disk_is_listed_unless_it_cannot_be_loaded(disk):
     part = cached(disk, "owner/part")
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
     (part / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -61,6 +51,13 @@ def test_what_cannot_be_loaded_is_left_out(disk):
         (folder / "config.json").write_text(json.dumps(config | change) if change else "{no")
     (save_model(disk.here / "bare") / "model.safetensors").unlink()
     assert available.on_hand() == []
+    assert available.on_hand() == []
+    save_model(disk.here / "mine")
+    cached(disk, "owner/tiny")
+    local, theirs = available.on_hand()
+    assert (local.name, theirs.name) == ("mine", "owner/tiny") and local.family == "llama" and local.context == 64
+    assert local.size == (disk.here / "mine" / "model.safetensors").stat().st_size
+    assert abs(local.parameters * 4 / local.size - 1) < 0.05
 
 
 def test_what_fits_is_said_by_the_most_exact_type():

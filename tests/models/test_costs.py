@@ -82,7 +82,7 @@ def test_gains_by_amdahl_and_shares_grow_with_context_and_batch():
     assert len({costs(llama, 4096, batch)["prefill_share"] for batch in (1, 8, 64)}) == 1
 
 
-def test_csas_table_comes_out():
+def test_csas_table_comes_out_and_the_shortest_context_that_gains_enough():
     """f = T / (T + 4d) with feed-forward blocks alone, T / (T + 6d) with projections; less with the output head."""
     pythia = read_shape(KNOWN[PYTHIA])
     for context, share, gain, projected in ((1024, 1 / 5, 1.22, (1 / 7, 1.15)), (2048, 1 / 3, 1.43, (1 / 4, 1.29))):
@@ -91,9 +91,6 @@ def test_csas_table_comes_out():
         row = costs(pythia, context, 1, 0.1, "layers")
         assert row["decode_share"] == pytest.approx(projected[0]) and round(row["decode_gain"], 2) == projected[1]
         assert costs(pythia, context)["decode_share"] < projected[0]
-
-
-def test_the_shortest_context_that_gains_enough():
     llama, mistral = (read_shape(KNOWN[name]) for name in ("meta-llama/Llama-3.1-8B", "mistralai/Mistral-7B-v0.1"))
     shortest = first_context(llama, 1, 0.1, 1.5)
     assert costs(llama, shortest - 1)["gain_bound"] < 1.5 <= costs(llama, shortest)["gain_bound"]
@@ -105,7 +102,7 @@ def test_the_shortest_context_that_gains_enough():
     assert costs(chooses, shortest - 1)["gain_bound"] < 1.09 <= costs(chooses, shortest)["gain_bound"]
 
 
-def test_entries_by_hand():
+def test_entries_by_hand_also_compressed_ones():
     """Every second token makes an entry, and a query reads two at most: the queries after 1, 2, 3 ... tokens read 0, 1,
     1, 2, 2, 2 of them."""
     entries = Entries(5, 7, 7, every=2, top=2)
@@ -114,6 +111,16 @@ def test_entries_by_hand():
     chunks = Entries(5, 7, 7, capacity=3, chunked=True)
     assert chunks.pairs(8) == (1 + 2 + 3) + (1 + 2 + 3) + (1 + 2) and chunks.step(8) == chunks.cached(8) == 3
     assert Entries(5, 7, 7, shared=True).cached(9) == 0 and Entries(5, 7, 7, shared=True).step(9) == 9
+    # DeepSeek-V4 with windows of 2 and heads of 2: CSA an entry of 4 tokens and an indexer of 3 heads of 4, of
+    # which a query reads 2; HCA an entry of 128. Keys are values too: 2 numbers, and 4 heads multiply both.
+    sizes = {"head_dim": 2, "q_lora_rank": 5, "o_lora_rank": 3, "o_groups": 2, "sliding_window": 2, "hc_mult": 2}
+    kinds = ["compressed_sparse_attention", "heavily_compressed_attention"]
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
+    four = shape(model_type="deepseek_v4", layer_types=kinds, **sizes, **INDEXER, **experts)
+    assert cache_bytes(four, 130) == (2 * 2 + 32 * 2 + 32 * 4 + 2 * 2 + 1 * 2) * 4
+    keys, others_bytes = decode_bytes(four, 130)
+    assert keys == (2 * 2 + 2 * 2 + 2 * 2 + 1 * 2) * 4
+    assert others_bytes - decode_bytes(four, 2)[1] == 32 * 4 * 4, "the indexer reads all of its keys"
 
 
 LATENT = {"kv_lora_rank": 6, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2, "v_head_dim": 3, "q_lora_rank": 5}
@@ -137,19 +144,6 @@ def test_a_latent_and_an_indexer_by_hand():
     keys, others_bytes = decode_bytes(chosen, 5)
     assert keys == 2 * 2 * 8 * 4 and others_bytes - decode_bytes(latent, 5)[1] == 2 * (5 * 4 + indexer) * 4
     assert cache_bytes(chosen, 5, 3, keep=0.5) == 3 * 2 * 5 * (0.5 * 8 + 4) * 4, "an indexer's keys stay"
-
-
-def test_compressed_entries_by_hand():
-    """DeepSeek-V4 with windows of 2 and heads of 2: CSA an entry of 4 tokens and an indexer of 3 heads of 4, of which a
-    query reads 2; HCA an entry of 128. Keys are values too: 2 numbers, and 4 heads multiply both."""
-    sizes = {"head_dim": 2, "q_lora_rank": 5, "o_lora_rank": 3, "o_groups": 2, "sliding_window": 2, "hc_mult": 2}
-    kinds = ["compressed_sparse_attention", "heavily_compressed_attention"]
-    experts = {"n_routed_experts": 4, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
-    four = shape(model_type="deepseek_v4", layer_types=kinds, **sizes, **INDEXER, **experts)
-    assert cache_bytes(four, 130) == (2 * 2 + 32 * 2 + 32 * 4 + 2 * 2 + 1 * 2) * 4
-    keys, others_bytes = decode_bytes(four, 130)
-    assert keys == (2 * 2 + 2 * 2 + 2 * 2 + 1 * 2) * 4
-    assert others_bytes - decode_bytes(four, 2)[1] == 32 * 4 * 4, "the indexer reads all of its keys"
 
 
 HYBRID = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 3, "linear_value_head_dim": 2}

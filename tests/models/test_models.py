@@ -110,12 +110,9 @@ def test_a_model_already_held_is_named_by_its_weights():
     assert load_model(copy).revision != model.revision
 
 
-def test_another_tokenizer_and_type_can_be_asked_for(saved):
+def test_another_tokenizer_type_precision_and_device_can_be_asked_for(saved, tmp_path):
     model = load_model(str(saved), tokenizer=llama_like(), dtype="bfloat16")
     assert model.tokenizer is llama_like() and model.dtype == torch.bfloat16
-
-
-def test_precision_and_device_may_stand_in_the_name(saved, tmp_path):
     model = load_model(f"{saved}@bfloat16@cpu")
     assert model.dtype == torch.bfloat16 and model.precision == "bfloat16" and parity(model).same
     assert (model.name, model.revision) == (str(saved), load_model(str(saved)).revision), "the same weights"

@@ -71,16 +71,13 @@ def test_blocks_lie_at_their_depth_to_the_block(pieces, name):
     assert 900 - starts[2] < 200
 
 
-def test_distractors_of_a_single_needle_are_absent_and_those_of_the_others_are_there(pieces):
+def test_distractors_are_there_or_absent_and_what_is_asked_leads_to_the_answer(pieces):
     item = make(pieces, "uuid_needle")
     assert [len(places(item.ids, row)) for row in item.candidates] == [int(i == item.right) for i in range(4)]
     for name in ("several_needles", "json", "passages", "labels", "frequent_words"):
         item = make(pieces, name)
         assert all(places(item.ids, row) for row in item.candidates), name
-
-
-def test_what_is_asked_leads_to_the_answer_and_to_no_other(pieces):
-    """What stands right before the right answer in the text is how the question ends."""
+    # What stands right before the right answer in the text is how the question ends.
     for name in COPIED:
         item = make(pieces, name, 700, 0.4)
         ending = item.ids[-4:]

@@ -38,7 +38,7 @@ def known():
     return SimpleNamespace(lm=Known(), device=torch.device("cpu"))
 
 
-def test_perplexity_by_hand_and_the_remainder_is_dropped():
+def test_losses_by_hand_and_of_a_real_model_under_the_applied_method():
     model, observed = known(), []
     quality = perplexity(model, [0, 0, 1, 1, 2, 2, 0], 3, observed.append)
     assert model.lm.windows == [[[0, 0, 1]], [[1, 2, 2]]] and observed == [0.5, 1.0]
@@ -47,6 +47,13 @@ def test_perplexity_by_hand_and_the_remainder_is_dropped():
     assert quality.perplexity == pytest.approx(math.prod(chances) ** -0.25)
     assert (quality.low, quality.high, quality.units) == (None, None, 2)
     assert perplexity(known(), [0, 1, 2], window=3).losses.shape == (1, 2), "exactly one window"
+    model, ids = load_model(tiny("llama")), token_ids(2, 24)
+    with torch.no_grad():
+        stock = model.lm(ids, labels=ids).loss.item()
+    losses = token_losses(model, ids)
+    assert losses.shape == (2, 23) and losses.mean() == pytest.approx(stock, abs=1e-5)
+    with apply(model, METHODS["dense"]()):
+        assert math.log(perplexity(model, ids.flatten(), 24).perplexity) == pytest.approx(stock, abs=1e-5)
 
 
 def test_an_interval_needs_eight_blocks_and_losses_must_be_numbers():
@@ -67,16 +74,6 @@ def test_an_interval_needs_eight_blocks_and_losses_must_be_numbers():
 def test_windows_that_cannot_be_are_refused(ids, window, error):
     with pytest.raises(error):
         perplexity(known(), ids, window=window)
-
-
-def test_losses_are_those_of_a_real_model_under_the_applied_method():
-    model, ids = load_model(tiny("llama")), token_ids(2, 24)
-    with torch.no_grad():
-        stock = model.lm(ids, labels=ids).loss.item()
-    losses = token_losses(model, ids)
-    assert losses.shape == (2, 23) and losses.mean() == pytest.approx(stock, abs=1e-5)
-    with apply(model, METHODS["dense"]()):
-        assert math.log(perplexity(model, ids.flatten(), 24).perplexity) == pytest.approx(stock, abs=1e-5)
 
 
 # --- by position --------------------------------------------------------------------------------------------------

@@ -27,11 +27,19 @@ def test_query_budgets_read_as_many_keys_as_static_ones(stored):
     assert set(study["check"]) == {"mean log k*", "losses, cap 3", "losses, cap 8"}
 
 
-def test_one_document_cannot_be_split(ask, tmp_path):
+def test_one_document_cannot_be_split_and_twice_the_context_needs_no_fewer(ask, tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.txt").write_text(text(0))
     with pytest.raises(BadText, match="two documents to train on"):
         ask("query-router", corpus=str(tmp_path / "one"))
+    for side, seeds in {"train": (0, 1), "valid": (2, 3, 4)}.items():
+        (tmp_path / "many" / side).mkdir(parents=True)
+        for seed in seeds:
+            (tmp_path / "many" / side / f"{seed}.txt").write_text(text(seed))
+    rows = ask("calibration", corpus=str(tmp_path / "many"), windows=4).numbers["rows"]
+    assert {row["corpus"] for row in rows} == {"many"}, "a folder of texts is one corpus"
+    sizes = [(row["context"], row["units"], row["tokens"]) for row in rows]
+    assert sizes == [(32, 3, 4 * 32), (64, 3, 3 * 64)], "two windows of 64 have as many tokens, of two documents"
 
 
 def test_keys_by_hand():
@@ -80,17 +88,6 @@ def test_the_smallest_cap_that_passes_is_chosen_for_every_corpus_and_context(sto
         assert all(not point["passes"] for point in sweep if point["beta"] < row["beta"])
     assert [row["context"] for row in study["rank_correlations"]] == [32, 64]
     assert all(-1 <= row["pearson_log"] <= 1 for row in study["rank_correlations"])
-
-
-def test_twice_the_context_is_no_reason_for_fewer_documents(ask, tmp_path):
-    for side, seeds in {"train": (0, 1), "valid": (2, 3, 4)}.items():
-        (tmp_path / "many" / side).mkdir(parents=True)
-        for seed in seeds:
-            (tmp_path / "many" / side / f"{seed}.txt").write_text(text(seed))
-    rows = ask("calibration", corpus=str(tmp_path / "many"), windows=4).numbers["rows"]
-    assert {row["corpus"] for row in rows} == {"many"}, "a folder of texts is one corpus"
-    sizes = [(row["context"], row["units"], row["tokens"]) for row in rows]
-    assert sizes == [(32, 3, 4 * 32), (64, 3, 3 * 64)], "two windows of 64 have as many tokens, of two documents"
 
 
 NOBODY = {"upper": None, "worst_bin_upper": None}

@@ -60,7 +60,7 @@ def test_samples_are_the_queries_and_ranks_of_dense_attention():
         sample_queries(load_model(tiny("gemma2")), ids, 0.8, 0)
 
 
-def test_correlations_by_hand():
+def test_correlations_and_a_table_of_means_by_hand():
     """Two heads with means 1 and 5: knowing the head alone is nearly all of the pooled correlation, none within."""
     six = samples([0.0, 1.0, 2.0, 4.0, 5.0, 6.0], [0, 0, 0, 1, 1, 1], [1, 1, 9, 1, 9, 9])
     heads = correlations(torch.tensor([1.0, 1.0, 1.0, 5.0, 5.0, 5.0]), six)
@@ -73,9 +73,6 @@ def test_correlations_by_hand():
     assert turned["within_head"] == pytest.approx(-1.0) and turned["pooled"] > 0.5
     only = correlations(torch.tensor([0.0, 1.0, 9.0, 9.0, 5.0, 6.0]), six)["within_head_and_position"]
     assert only == pytest.approx(1.0), "places 1 and 1 of head 0, 9 and 9 of head 1"
-
-
-def test_a_table_knows_the_means_of_its_cells():
     fit = samples([1.0, 3.0, 8.0], [0, 0, 1], [0, 15, 3])
     queries = samples([0.0] * 4, [0, 0, 1, 1], [1, 14, 2, 15])
     assert table_means(fit, queries, 1).tolist() == [2, 2, 8, 8]

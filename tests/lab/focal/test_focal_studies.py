@@ -20,7 +20,7 @@ from lab.focal.length_extension import WAYS, _rows
 from tests.lab.cases import quiet
 
 
-def test_temperatures_are_trained(stored):
+def test_temperatures_are_trained_and_what_two_studies_share_once(stored, folder_of, home):
     study = stored("focal-temperatures")
     rows = {row["arm"]: row for row in study["rows"]}
     assert list(rows)[:3] == ["dense", "t 0.4", "learned"] and len(rows) == 9
@@ -31,9 +31,6 @@ def test_temperatures_are_trained(stored):
     assert rows["dense, no norm"]["gains"] is None and rows["dense"]["gains"] > 0
     curve = [point["loss"] for point in study["curves"] if (point["arm"], point["seed"]) == ("t 0.4", 0)]
     assert curve[-1] < curve[0] and study["protocol"]["training_tokens"] == 2560
-
-
-def test_what_two_studies_share_is_trained_once(stored, folder_of, home):
     learned = next(row for row in stored("focal-temperatures")["rows"] if row["arm"] == "learned")
     limits = stored("focal-limits")["rows"]
     assert limits[1]["loss"] == learned["loss"]

@@ -15,7 +15,7 @@ GROUPS = "AABBAB"
 READ = 1 + 2 + 3 + 3 + 4 + 5  # window 2 and one sink: keys that each of those six tokens reads
 
 
-def test_recovery_by_hand():
+def test_recovery_by_hand_and_paired():
     dense, window, arm = np.array([1.0, 2.0]), np.array([2.0, 4.0]), np.array([1.5, 2.5])
     both = np.arange(2)
     assert recovery(window - arm, window, dense, both).mean == pytest.approx(2 / 3)  # (0.5 + 1.5) of (1 + 2)
@@ -29,10 +29,7 @@ def test_recovery_by_hand():
     assert comparison["difference"] == pytest.approx(-0.3) and comparison["points"] == pytest.approx(100 * 0.6 / 3)
     assert comparison["low"] is None and comparison["units"] == 2, "two texts draw no bar"
     assert comparison["difference_points"] == pytest.approx([-0.3, -0.3])
-
-
-def test_recovery_is_paired():
-    """Windows differ by whole nats and arms by hundredths: only the pairing shows it."""
+    # Windows differ by whole nats and arms by hundredths: only the pairing shows it.
     dense = np.random.default_rng(0).normal(4, 1, 80)
     documents = np.arange(80) // 8
     comparison = compare(dense + 0.05, dense + 0.06, dense + 0.10, dense, documents)

@@ -85,7 +85,11 @@ def test_the_cheapest_comes_first_and_what_was_asked_for_is_asked_again(home):
     assert stored["protocol"]["asked"] == {"length": 16} and "path" not in stored
 
 
-def test_it_stops_after_the_minutes_and_says_what_it_would_take(home):
+def test_it_says_what_cannot_be_measured_and_stops_after_the_minutes(home):
+    (row,) = again(home, only="means-16", corpus="")
+    assert row["state"] == "It reads the folder corpus: name that, or the one it lies in, as the corpus."
+    with pytest.raises(BadSetting, match="There is no stored study 'top'"):
+        again(home, only="top")
     path = home / "state" / "studies" / "means-32.json"
     change(path, version=0)
     before = path.read_text()
@@ -95,13 +99,6 @@ def test_it_stops_after_the_minutes_and_says_what_it_would_take(home):
     assert row["state"] in (STOPPED, "to be measured") and path.read_text() == before
     (row,) = again(home, stale=True, minutes=60)
     assert row["state"] == "measured" and again(home, stale=True) == []
-
-
-def test_what_cannot_be_measured_again_is_said(home):
-    (row,) = again(home, only="means-16", corpus="")
-    assert row["state"] == "It reads the folder corpus: name that, or the one it lies in, as the corpus."
-    with pytest.raises(BadSetting, match="There is no stored study 'top'"):
-        again(home, only="top")
 
 
 def test_the_page_of_what_was_measured_is_what_is_stored_and_stays_short():

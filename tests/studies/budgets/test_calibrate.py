@@ -41,7 +41,7 @@ def calibrated(ask, state):
     return lambda *seeds, **arguments: ask(Calibrate, texts=[text(seed) for seed in seeds], **arguments)
 
 
-def test_ranks_against_a_sort_in_float64(tiny):
+def test_ranks_against_a_sort_in_float64_and_their_mean_by_hand(tiny):
     windows, blocks = whole_windows(tiny, [("", text(0))], 40, 120), {}
 
     def watch(block, mass):
@@ -57,9 +57,6 @@ def test_ranks_against_a_sort_in_float64(tiny):
         assert np.allclose(ranks.by_position[layer], expected.numpy())
     assert ranks.by_position[:, :, 0].max() == 1, "the first token reads itself alone"
     assert (ranks.by_position <= np.arange(1, 41)).all()
-
-
-def test_the_mean_and_its_early_bias_by_hand():
     ranks = Ranks(np.array([[[1.0, 2.0, 3.0, 6.0], [1.0, 1.0, 1.0, 1.0]]]))
     assert ranks.mean().tolist() == [[3.0, 1.0]] and ranks.mean(2).tolist() == [[4.5, 1.0]]
     rows = ranks.positions(2)

@@ -111,7 +111,7 @@ def test_an_upload_that_is_no_policy_of_this_model_is_refused(imported, policy, 
     assert policies([tmp_path]) == {}
 
 
-def test_the_budget_map_and_what_it_reads(ask, tiny):
+def test_the_budget_map_what_it_reads_and_the_cache_that_eviction_leaves(ask, tiny):
     recipe = {"total": 200, "edits": [{"cells": [5], "pin": True}, {"head": 0, "set": 3}]}
     result = ask(Budgets, policy=recipe, window=48)
     numbers, cells = json.loads(json.dumps(result.numbers, allow_nan=False)), result.tables["cells"]
@@ -125,10 +125,7 @@ def test_the_budget_map_and_what_it_reads(ask, tiny):
     assert numbers["kv_bytes"] == 3 * 2 * 48 * 2 * tiny.head_dim * 4 and numbers["kv_notes"] == []
     assert numbers["kv_bytes_evicted"] == left * 2 * tiny.head_dim * 4 < numbers["kv_bytes"]
     assert [policy["name"] for policy in numbers["policies"]] == ["other", "policy"]
-
-
-def test_the_cache_that_eviction_leaves_by_hand():
-    """Two layers of four heads on two key heads, 10 tokens: 3 + 5, 2 + 2; 10 + 1 (no more than there are), 4 + 4."""
+    # Two layers of four heads on two key heads, 10 tokens: 3 + 5, 2 + 2; 10 + 1 (no more than there are), 4 + 4.
     budgets = [[3, 5, 2, 2], [30, 1, 4, 4]]
     assert keys_left(budgets, None, 10, 2).tolist() == [[8, 4], [10, 8]]
     assert keys_left(budgets, 3, 10, 2).tolist() == [[6, 4], [4, 6]]

@@ -115,7 +115,7 @@ def test_equals_the_materialised_table(seed, membership, top, block, with_conten
     assert collector.numbers() == {"far_pairs": len(far), "same_group_pairs": far["this router"].sum()}
 
 
-def test_one_window_by_hand():
+def test_one_window_and_bins_by_hand():
     # Groups a b a b; query 3 reads keys 0..3 with .4 .3 .2 .1; far from distance 1 on; key 0 is the sink and left out.
     members = [torch.tensor([[1, 0], [0, 1], [1, 0], [0, 1]]).bool()]
     g = [torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.1, 0.9]])]
@@ -126,9 +126,6 @@ def test_one_window_by_hand():
     assert [affinity, attention, uniform] == pytest.approx([0.1 * 0.2 + 0.9 * 0.8, 0.3, 0.25])
     assert collector.controls()[SHARES].iloc[0].tolist() == pytest.approx([0.5, 0.6, 1.2])
     assert collector.by_distance()[["low", "high", "mass_share"]].values.tolist() == [[1, 2, 0], [2, 4, 1]]
-
-
-def test_bins_double_from_the_smallest_distance_on():
     members, g = [torch.ones(400, 1).bool()], [torch.ones(400, 1)]
     collector = PairCollector({"all": members}, g, min_distance=100, top=3)
     collector.add(0, torch.arange(400), torch.full((1, 400, 400), 1 / 400).tril())

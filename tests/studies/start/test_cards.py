@@ -105,7 +105,7 @@ def test_the_card_proves_that_the_seam_is_the_stock_model(run, monkeypatch, bund
     assert broken["same"] is False and broken["causal_difference"] > 0.01
 
 
-def test_a_card_of_a_small_model_and_of_full_length(run, bundled, tmp_path):
+def test_a_card_of_a_small_model_and_of_full_length_beyond_every_window(run, bundled, tmp_path, monkeypatch):
     small = parity(load_model(str(save_model(tmp_path / "tiny"))))
     assert small.tokens == 64 and small.same is True, "it reads less than the probe"
     usual, full = run("model", None).numbers, STUDIES["model"](full=True, context=bundled).numbers
@@ -113,9 +113,6 @@ def test_a_card_of_a_small_model_and_of_full_length(run, bundled, tmp_path):
     differences = full["full"]
     assert differences["same"] and differences["tokens"] == 256
     assert max(differences["one_pass"], differences["decoded"]) < 1e-3
-
-
-def test_full_length_lies_beyond_every_window(monkeypatch):
     config = MistralConfig(**GROUPED | {"vocab_size": 300}, sliding_window=12)
     lm = load_model(MistralForCausalLM(config).eval(), tokenizer=byte_level())
     assert full_parity(lm)["tokens"] == 268 and full_parity(lm)["same"]
