@@ -146,12 +146,8 @@ def test_what_enters_is_told_apart_by_type_in_any_order():
         ((hidden, tables, mask, cache), {}),
     ):
         entering = Entering.of(args, kwargs)
-        assert (
-            entering.hidden is hidden
-            and entering.mask is mask
-            and entering.tables is tables
-            and entering.cache is cache
-        )
+        assert entering.hidden is hidden and entering.mask is mask and entering.tables is tables
+        assert entering.cache is cache
     assert Entering.of((hidden,), {"use_cache": False}) == Entering(hidden, None, None, None)
 
 

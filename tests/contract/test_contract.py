@@ -23,10 +23,8 @@ class AllKeys(Method):
 
 
 def router(groups=4, top=1, window=8, seed=0) -> FocusRouter:
-    focus_router = FocusRouter(LAYERS, WIDTH, groups=groups, top=top, window=window, seed=seed)
-    return focus_router.scale_to(
-        [torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)) for _ in range(LAYERS)]
-    )
+    fresh = FocusRouter(LAYERS, WIDTH, groups=groups, top=top, window=window, seed=seed)
+    return fresh.scale_to([torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)) for _ in range(LAYERS)])
 
 
 SAMPLED = {"bits": 3, "tables": 6, "window": 4, "n_sink": 1, "dense_every": 2}
@@ -247,10 +245,8 @@ def test_decoding_with_a_cache_equals_one_pass(family, pytestconfig):
             one_pass = logits(lm, input_ids=ids, attention_mask=mask)
             first = lm(input_ids=ids[:, :30], attention_mask=mask[:, :30], use_cache=True)
             steps, past = [first.logits], past_of(first)
-            for place in range(30, 40):
-                out = lm(
-                    ids[:, place : place + 1], attention_mask=mask[:, : place + 1], **as_past(lm, past), use_cache=True
-                )
+            for row in range(30, 40):
+                out = lm(ids[:, row : row + 1], attention_mask=mask[:, : row + 1], **as_past(lm, past), use_cache=True)
                 steps.append(out.logits)
         assert (torch.cat(steps, 1) - one_pass)[mask.bool()].abs().max() < 1e-4
 

@@ -86,15 +86,11 @@ def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeyp
         with apply(lm, KERNELS[case](), kernels=True):
             assert (logits(lm, input_ids=ids) - wanted).abs().max() < 1e-5
             assert torch.equal(lm.generate(ids, **options), tokens)
-            layers_run = ran(lm)
+            used = ran(lm)
         assert ran(lm) == [] and {id(m): set(m.__dict__) for m in lm.modules()} == before
-        assert {entry.layer for entry in layers_run} == set(range(LAYERS)) and all(
-            entry.why.endswith(".") for entry in layers_run
-        )
-        assert sum(entry.calls for entry in layers_run) == LAYERS * (1 + count)
-        by_phase = {
-            phase: {entry.kernel for entry in layers_run if entry.phase == phase} for phase in ("prefill", "decode")
-        }
+        assert {entry.layer for entry in used} == set(range(LAYERS)) and all(entry.why.endswith(".") for entry in used)
+        assert sum(entry.calls for entry in used) == LAYERS * (1 + count)
+        by_phase = {phase: {entry.kernel for entry in used if entry.phase == phase} for phase in ("prefill", "decode")}
         bounded = family in ("mistral", "gemma2")  # their layers have windows or caps, which no kernel takes
         if case != "dense":
             assert by_phase == ({"prefill": {MASKED}, "decode": {MASKED}} if bounded else expected(case, by_phase))

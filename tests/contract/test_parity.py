@@ -129,10 +129,8 @@ def test_a_seam_that_computes_otherwise_is_refused(part, family, monkeypatch):
 def test_what_counts_as_agreement(monkeypatch):
     exact = parity.Parity(0.0, 0.0, 1.0, 96)
     assert exact.same and not replace(exact, decoded=float("nan")).same and not replace(exact, one_pass=1e-3).same
-    parity_of = parity.parity(tiny("mistral"), token_ids(1, 40))
-    assert (
-        parity_of.tokens == 40 and parity_of.same and parity_of.difference == max(parity_of.one_pass, parity_of.decoded)
-    )
+    result = parity.parity(tiny("mistral"), token_ids(1, 40))
+    assert result.tokens == 40 and result.same and result.difference == max(result.one_pass, result.decoded)
     config = configured("granite", **GROUPED, attention_multiplier=0.5)
     monkeypatch.setattr(reference, "Scoring", lambda factor, softcap: Scoring(0.25, softcap))  # 1 / sqrt(16)
     with pytest.raises(BadModel, match="compute something else"):

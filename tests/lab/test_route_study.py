@@ -79,6 +79,5 @@ def test_what_is_stored_of_the_bundled_model_can_be():
     steps = sorted({visited for _, visited in recalls})
     for router in {router for router, _ in recalls}:
         own_recalls = [recalls[router, visited] for visited in steps]
-        assert own_recalls == sorted(own_recalls) and all(
-            recall <= recalls["oracle", visited] for recall, visited in zip(own_recalls, steps, strict=True)
-        )
+        assert own_recalls == sorted(own_recalls)
+        assert all(recall <= recalls["oracle", visited] for recall, visited in zip(own_recalls, steps, strict=True))

@@ -46,10 +46,8 @@ def test_the_softmax_by_hand_and_the_temperature_before_the_soft_cap():
 def test_tau_by_hand():
     """Three tokens whose x w is 2, 4 and -30, heads of 32: limits and offset are halved, 2.5 to 5 and 3."""
     rows = torch.tensor([[[2.0, 1], [4.0, 1], [-30.0, 1]]])
-    methods = {
-        mean: Learned.build(FocalWeights(1, 4, offset=6.0), mean=mean) for mean in ("prefix", "token", "literal")
-    }
-    taus = {mean: method.tau(rows, 32).flatten().tolist() for mean, method in methods.items()}
+    ways = {mean: Learned.build(FocalWeights(1, 4, offset=6.0), mean=mean) for mean in ("prefix", "token", "literal")}
+    taus = {mean: method.tau(rows, 32).flatten().tolist() for mean, method in ways.items()}
     assert taus["prefix"] == [5.0, 5.0, 2.5]  # 3 + 2, 3 + 3 clipped, 3 - 8 clipped
     assert taus["token"] == [5.0, 5.0, 2.5] and taus["literal"] == [2.5] * 3
     wide = Learned.build(FocalWeights(1, 4, offset=6.0), tau_max=14.0)

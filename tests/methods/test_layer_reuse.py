@@ -44,11 +44,8 @@ def test_layers_below_an_anchor_read_its_keys():
     for layer in read:
         assert torch.equal(layer, wanted.expand_as(layer))
     two_anchors = read_by(lm, METHODS["layer_reuse"](k=K, pattern="FSF"), ids)
-    assert (
-        torch.equal(two_anchors[1], two_anchors[0])
-        and not torch.equal(two_anchors[2], two_anchors[0])
-        and (two_anchors[2].sum(-1) <= K).all()
-    )
+    assert torch.equal(two_anchors[1], two_anchors[0]) and not torch.equal(two_anchors[2], two_anchors[0])
+    assert (two_anchors[2].sum(-1) <= K).all()
 
 
 def test_with_all_keys_nothing_changes_and_a_wrong_pattern_is_refused():
@@ -82,9 +79,8 @@ def test_the_command_places_anchors_by_the_overlap(context, home):
     request = {"model": str(home / "tiny"), "text": text, "anchors": 2}
     answer = reuse(Reuse(**request, k=4), context=context)
     table = answer.overlap.pivot(index="layer", columns="other", values="shared").to_numpy()
-    assert answer.pattern == spelled(place_anchors(table, 2), LAYERS) and answer.mean == served(
-        table, [0, *placed(answer)]
-    )
+    assert answer.pattern == spelled(place_anchors(table, 2), LAYERS)
+    assert answer.mean == served(table, [0, *placed(answer)])
     assert np.allclose(table, table.T) and (np.diag(table) == 1).all() and 0 < answer.chance < 0.2
     assert answer.mean >= answer.even - 1e-9 and f"{answer.mean:.0%}" in answer.sentence
     with pytest.raises(BadSetting, match="a text of 4,000 tokens is needed"):

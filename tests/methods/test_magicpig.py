@@ -208,9 +208,8 @@ def test_what_is_fitted_is_stored_found_again_and_refused_when_damaged(tmp_path)
     path = tmp_path / "state" / "methods" / "magicpig.safetensors"
     assert path.is_file() and fitted.about["revision"] == model.revision
     again = fitted_for(Context(state=tmp_path / "state", browser=False), model, "magicpig")
-    assert (
-        all(torch.equal(fitted[name], again[name]) for name in ("query", "key", "norm")) and again.about == fitted.about
-    )
+    assert all(torch.equal(fitted[name], again[name]) for name in ("query", "key", "norm"))
+    assert again.about == fitted.about
     text = context.add_text("a text", "the cat sat on the mat and saw a dog far from home. " * 20)
     result = fit("magicpig", model, context, texts=[text])
     assert result.numbers["path"] == str(path) and result.numbers["tensors"]["key"] == [LAYERS, 2, 8]

@@ -90,6 +90,4 @@ def test_pages_are_made_anew_when_a_text_begins_anew():
     with apply(lm, method, kernels=True):
         for _ in range(2):
             assert torch.equal(lm.generate(ids, **options), wanted)
-        assert (1, "decode", "gathered pages") in {
-            (layer_run.layer, layer_run.phase, layer_run.kernel) for layer_run in ran(lm)
-        }
+        assert (1, "decode", "gathered pages") in {(entry.layer, entry.phase, entry.kernel) for entry in ran(lm)}

@@ -81,10 +81,8 @@ def test_one_pass_chooses_as_decoding_does(name, family):
     for layer, left_at in left.items():
         for other_way in (again, pieces):
             left_too = other_way.left_[layer]
-            assert (
-                torch.equal(left_too[:, :, : left_at.shape[2]], left_at)
-                and (left_too[:, :, left_at.shape[2] :] == NEVER).all()
-            )
+            assert torch.equal(left_too[:, :, : left_at.shape[2]], left_at)
+            assert (left_too[:, :, left_at.shape[2] :] == NEVER).all()
 
 
 @pytest.mark.parametrize("name", ["h2o", "expected_attention", "tova"])
@@ -134,20 +132,15 @@ def by_hand(name, queries, keys, prompt, total, window=3, protected=False):
         rows = {"h2o": range(0 if first else now - EVERY, now), "snapkv": range(now - window, now)}
         read = weights(queries, keys, places_of, group, rows.get(name, range(now - 1, now)))
         for head in range(kv_heads):
-            places, group_weights = places_of[head], read[head * group : (head + 1) * group]
+            places, shared = places_of[head], read[head * group : (head + 1) * group]
             if name == "h2o":
-                score = {
-                    p: sum(row.get(p, 0) for head_rows in group_weights for row in head_rows) / group for p in places
-                }
+                score = {p: sum(row.get(p, 0) for per_row in shared for row in per_row) / group for p in places}
             elif name == "tova":
-                score = {p: sum(head_rows[-1].get(p, 0) for head_rows in read) / len(read) for p in places}
+                score = {p: sum(per_row[-1].get(p, 0) for per_row in read) / len(read) for p in places}
                 score[now - 1] = math.inf
             elif name == "snapkv":
                 before = places[: len(places) - window]
-                mean = [
-                    sum(row.get(p, 0) for head_rows in group_weights for row in head_rows) / window / group
-                    for p in before
-                ]
+                mean = [sum(row.get(p, 0) for per_row in shared for row in per_row) / window / group for p in before]
                 score = {p: sum(mean[max(0, i - 2) : i + 3]) / 5 for i, p in enumerate(before)}
                 score |= dict.fromkeys(places[len(places) - window :], 2.0)
             else:

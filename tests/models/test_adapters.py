@@ -65,9 +65,7 @@ def test_a_whole_copy_is_a_model_and_both_are_offered(base, tmp_path):
     keep_copy(tuned, base, "tiny-full", {})
     keep_copy(changed(lora_copy(base, 2)), base, "tiny-lora", {})
     torch.testing.assert_close(said(load_model("finetuned/tiny-full")), said(tuned))
-    assert {"tiny", "finetuned/tiny-full", "finetuned/tiny-lora"} <= {
-        model_on_disk.name for model_on_disk in available.on_hand()
-    }
+    assert {"tiny", "finetuned/tiny-full", "finetuned/tiny-lora"} <= {model.name for model in available.on_hand()}
 
 
 def test_adapters_of_other_weights_are_refused_and_of_a_copy_in_memory_merged(base, tmp_path):

@@ -62,10 +62,8 @@ def test_what_lies_on_the_disk_is_listed_unless_it_cannot_be_loaded(disk):
 
 def test_what_fits_is_said_by_the_most_exact_type():
     free = 10_000
-    exact_types = {2250: "float32", 2251: "bfloat16", 4500: "bfloat16", 4501: "8bit", 9000: "8bit", 9001: None}
-    assert {count: available.fitting(count, free) for count in exact_types} == exact_types, (
-        "weights take 90% of it at most"
-    )
+    types = {2250: "float32", 2251: "bfloat16", 4500: "bfloat16", 4501: "8bit", 9000: "8bit", 9001: None}
+    assert {count: available.fitting(count, free) for count in types} == types, "weights take 90% of it at most"
 
 
 def told_by_the_hub(monkeypatch, **changes) -> None:

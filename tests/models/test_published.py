@@ -122,18 +122,16 @@ def test_attention_s_share_is_this_arithmetic(name):
     """Beside attention a prompt multiplies every active weight but the head's with every token, and the head once."""
     counted = shape(name)
     head = counted.width * counted.vocabulary
-    flops_beside = 2 * (counted.active - head) * CONTEXT + 2 * head
+    beside = 2 * (counted.active - head) * CONTEXT + 2 * head
     if name == DEEPSEEK:
-        flops_beside += 61 * 2 * 64 * 128 * PAIRS
+        beside += 61 * 2 * 64 * 128 * PAIRS
     if name == NEXT:
         # an update and a reading of 32 x 128 x 128 numbers and 4 tokens of 8,192 in 36 layers
-        flops_beside += 36 * 4 * (32 * 128 * 128 + 4 * 8192) * CONTEXT
+        beside += 36 * 4 * (32 * 128 * 128 + 4 * 8192) * CONTEXT
     row = costs(counted, CONTEXT, keep=0.1)
     assert prefill_flops(counted, CONTEXT)[0] == PROMPT[name]
-    assert row["prefill_share"] == pytest.approx(PROMPT[name] / (PROMPT[name] + flops_beside), rel=1e-12)
-    assert row["prefill_gain"] == pytest.approx(
-        (PROMPT[name] + flops_beside) / (0.1 * PROMPT[name] + flops_beside), rel=1e-12
-    )
+    assert row["prefill_share"] == pytest.approx(PROMPT[name] / (PROMPT[name] + beside), rel=1e-12)
+    assert row["prefill_gain"] == pytest.approx((PROMPT[name] + beside) / (0.1 * PROMPT[name] + beside), rel=1e-12)
 
 
 WEIGHTS = {  # bytes that a step of one sequence reads beside keys and values

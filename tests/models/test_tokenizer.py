@@ -60,9 +60,6 @@ def test_a_model_that_is_held_or_a_device_that_is_named_is_used():
     light = context.counts("demo")
     assert light.revision == context.model("demo").revision and context.counts("demo") is context.model("demo")
     light_protocol, full_protocol = protocol("inspect", light), protocol("inspect", context.model("demo"))
-    assert (
-        set(light_protocol) == set(full_protocol)
-        and light_protocol["window"] == full_protocol["window"]
-        and light_protocol["dtype"] is None
-    )
+    assert set(light_protocol) == set(full_protocol) and light_protocol["window"] == full_protocol["window"]
+    assert light_protocol["dtype"] is None
     assert Context(browser=False, device="cpu").counts("demo").precision == full_protocol["dtype"]

@@ -49,9 +49,8 @@ def test_parts_add_up_to_the_margin_and_removals_come_in_order(explaining):
         assert margin == pytest.approx(float(scores[key] - scores[alternatives].mean()), abs=1e-3)
     explained = explaining.explained()
     rows = list(removals(explaining, explained, 3, "zero"))
-    assert len(rows) == 3 and all(
-        row.low <= row.slope <= row.high and row.pairs == len(explaining.pairs) for row in rows
-    )
+    assert len(rows) == 3
+    assert all(row.low <= row.slope <= row.high and row.pairs == len(explaining.pairs) for row in rows)
     assert "bias" not in {row.writer for row in rows}
 
 

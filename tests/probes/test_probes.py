@@ -47,9 +47,8 @@ def test_prompt_and_answer_have_the_asked_length_and_candidates_differ(pieces, n
 def test_the_answer_stands_once_and_where_it_is_said_to(pieces, name):
     for depth in (0, 0.3, 1):
         item = make(pieces, name, 600, depth)
-        assert places(item.ids, item.answer) == [item.gold[0]] and item.ids[slice(*item.gold)].tolist() == list(
-            item.answer
-        )
+        assert places(item.ids, item.answer) == [item.gold[0]]
+        assert item.ids[slice(*item.gold)].tolist() == list(item.answer)
 
 
 @given(st.floats(0, 1), st.integers(160, 900), st.integers(0, 99))
@@ -156,10 +155,8 @@ def test_cutting_drops_the_oldest_and_says_whether_the_answer_went(pieces):
     assert [(half.dropped, half.lost) for half in halves] == [(200, True), (200, False)]
     assert halves[0].item.ids.tolist() == early.ids[200:].tolist() and halves[0].item.gold is None
     shortened = halves[1].item
-    assert (
-        shortened.ids[slice(*shortened.gold)].tolist() == shortened.answer.tolist()
-        and shortened.question == late.question - 200
-    )
+    assert shortened.ids[slice(*shortened.gold)].tolist() == shortened.answer.tolist()
+    assert shortened.question == late.question - 200
     begins = cut(Item(np.concatenate([[1], late.ids]), late.candidates, late.right, None, late.question + 1), 400, 1)
     assert begins.item.ids[0] == 1 and begins.item.ids[1:].tolist() == late.ids[201:].tolist()
     with pytest.raises(BadSetting, match="alone need more than the 40 tokens"):

@@ -139,9 +139,7 @@ def test_it_runs_through(monkeypatch, tmp_path):
         monkeypatch.setattr(gpu_tables, "plan", lambda *about: SimpleNamespace(kernel="groups", retained=0.25))
         # what is fitted on a model is for its sizes
         monkeypatch.setattr(gpu_check, "candidates", lambda context, lm, text, families: ready(lm))
-        monkeypatch.setattr(
-            gpu_check, "untrained", lambda lm: [(candidate.name, candidate.method) for candidate in ready(lm)]
-        )
+        monkeypatch.setattr(gpu_check, "untrained", lambda lm: [(way.name, way.method) for way in ready(lm)])
         monkeypatch.setattr(gpu_check, "shaped", lambda name, device, layers: name)
         monkeypatch.setattr(gpu_check, "load_model", lambda name: model_of("qwen"))
         monkeypatch.setattr(gpu_check, "CACHES", (CHECKED,))

@@ -67,17 +67,14 @@ def test_reads_of_a_model_by_hand(family, monkeypatch):
     assert dense.reads_full == causal / LENGTH**2
     sunk = METHODS["streaming_llm"](n_sink=2, window=5)
     retained = sum(min(i + 1, 7) for i in range(LENGTH))  # until the window has left the sinks all, then 2 + 5
-    window_reads = counted(lm, sunk)
-    assert (
-        window_reads.reads_causal == window_reads.kv_read == retained / causal
-        and window_reads.attended == retained / LENGTH
-    )
+    streamed = counted(lm, sunk)
+    assert streamed.reads_causal == streamed.kv_read == retained / causal and streamed.attended == retained / LENGTH
     best = counted(lm, METHODS["oracle_topk"](k=3))
     top = sum(min(i + 1, 3) for i in range(LENGTH))
     assert best.reads_causal == top / causal and best.kv_read == (1 + best.reads_kv) / 2
     assert best.sharing == 1 if family == "gpt2" else 1 < best.sharing <= 2, "two heads a group choose different keys"
     monkeypatch.setattr(reference, "CPU_BLOCK_BYTES", 4 * HEADS * LENGTH * 7)
-    assert counted(lm, sunk) == window_reads, "blocks of 7 queries count the same"
+    assert counted(lm, sunk) == streamed, "blocks of 7 queries count the same"
 
 
 def test_what_a_counter_sees():

@@ -198,16 +198,14 @@ def test_copies_stay_as_models_that_can_be_asked(home, tmp_path, monkeypatch):
     assert [reads for reads, _ in about.values()].count("longformer") == 1
     for way, (_, model) in about.items():
         assert stored[way]["new"] != 0 and model.num_layers == LAYERS
-    base_scores = stored["base"]["benchmarks"]
-    assert set(base_scores) == {"arc_easy", "piqa", "lambada", "hellaswag"} < set(PRINTED), "what fits 64 tokens"
+    plain = stored["base"]["benchmarks"]
+    assert set(plain) == {"arc_easy", "piqa", "lambada", "hellaswag"} < set(PRINTED), "what fits 64 tokens"
     assert stored["base"]["hellaswag"] == 0
     for scored in stored.values():
-        assert all(
-            scored[task] == pytest.approx(share - base_scores[task]) for task, share in scored["benchmarks"].items()
-        )
+        assert all(scored[task] == pytest.approx(share - plain[task]) for task, share in scored["benchmarks"].items())
     # The copy that stayed answers the command for benchmarks in the same way.
     copy_name = about["full fine-tuning"][1].name
-    about_copy = {"model": copy_name, "tasks": list(base_scores), "methods": [], "data": str(tmp_path / "none")}
+    about_copy = {"model": copy_name, "tasks": list(plain), "methods": [], "data": str(tmp_path / "none")}
     rows = asker(STUDIES["benchmark"], home)(**about_copy).numbers["rows"]
     values = {row["task"]: row["value"] for row in rows if row["metric"] == BENCHMARKS[row["task"]].metric}
     assert values == stored["full fine-tuning"]["benchmarks"]

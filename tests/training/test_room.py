@@ -43,7 +43,7 @@ def test_layers_computed_again_train_to_the_same_weights(tmp_path, monkeypatch, 
 
 def test_what_is_kept_for_the_way_back_is_less():
     lm, ids = load_model(tiny("llama")), torch.full((1, 64), 5)
-    saved_bytes = {}
+    saved = {}
     for wanted in (False, True):
         sizes = []
         hooks = torch.autograd.graph.saved_tensors_hooks(
@@ -51,10 +51,8 @@ def test_what_is_kept_for_the_way_back_is_less():
         )
         with hooks, room.recomputed(lm, wanted):
             lm.lm(ids, use_cache=False)
-        saved_bytes[wanted] = sum(sizes)
-    assert saved_bytes[True] < saved_bytes[False] / 3 and all(
-        "forward" not in vars(layer) for layer in lm.lm.model.layers
-    )
+        saved[wanted] = sum(sizes)
+    assert saved[True] < saved[False] / 3 and all("forward" not in vars(layer) for layer in lm.lm.model.layers)
 
 
 def test_a_step_that_cannot_fit_is_refused_with_what_fits(monkeypatch):

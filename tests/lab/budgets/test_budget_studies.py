@@ -67,9 +67,8 @@ def test_as_many_keys_in_each_arm_and_the_selection_texts_choose(stored):
         against = {name for name in ("dense", "even", "ranks") if f"against_{name}" in row}
         assert against == {"dense"} | controls[row["arm"]]
     assert len({study["protocol"][name] for name in ("text", "calibrated_on", "selected_on")}) == 3
-    assert study["protocol"]["units"] == 6 and all(
-        np.sum(share) == pytest.approx(1) for share in study["shared"].values()
-    )
+    assert study["protocol"]["units"] == 6
+    assert all(np.sum(share) == pytest.approx(1) for share in study["shared"].values())
     assert set(study["check"]) == {"even", "ranks", "zero", "mean"}
 
 

@@ -128,10 +128,8 @@ def test_every_rung_holds_no_more_and_is_what_it_says(read):
 
 def test_chance_is_the_same_again(read):
     first, second = (Scored(read, Random(seed=3)).at(0.5) for _ in range(2))
-    assert (
-        all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-        and int(first[0].sum(-1).max()) == LENGTH // 2
-    )
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert int(first[0].sum(-1).max()) == LENGTH // 2
 
 
 def test_rules_by_length(stored):

@@ -132,10 +132,8 @@ def test_an_interrupted_run_ends_at_the_same_weights(source, tmp_path):
     resumed = train_far(TINY, source, ABOUT, tmp_path / "cut", **looked)
     for (name, a), (_, b) in zip(straight.named_parameters(), resumed.named_parameters(), strict=True):
         assert torch.equal(a, b), name
-    straight_log, cut = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
-    assert [entry["norm"] for entry in cut] == [entry["norm"] for entry in straight_log] and straight_log[-1][
-        "tokens"
-    ] == 1024
+    log, cut = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
+    assert [entry["norm"] for entry in cut] == [entry["norm"] for entry in log] and log[-1]["tokens"] == 1024
     assert {"loss", "answers", "recall"} & set(cut[-1])
     with pytest.raises(BadSetting, match="another"):
         train_far(replace(TINY, decay=128), source, ABOUT, tmp_path / "cut")

@@ -116,9 +116,7 @@ def test_both_copies_are_asked_as_they_were_trained(stored):
 def test_copies_stay_as_models_that_learned(ask, home, tmp_path, monkeypatch):
     monkeypatch.setattr(places, "CACHE", tmp_path / "cache")
     numbers = ask("focal-tasks", keep=True, temperature=0.5).numbers
-    folders = {
-        json.loads((folder / "about.json").read_text())["way"]: folder for folder in places.CACHE.glob("finetuned/*")
-    }
+    folders = {json.loads((path / "about.json").read_text())["way"]: path for path in places.CACHE.glob("finetuned/*")}
     assert set(folders) == {"dense, further", "t 0.5, further"} == {row["model"] for row in numbers["texts"][1:]}
     model = load_model(str(home / "long"))
     for folder in folders.values():

@@ -72,11 +72,8 @@ def test_from_the_command_line(home, tmp_path, capsys):
     sizes = ["--router", "k4-top1", "--length", 16, "--windows-count", 2, "--sinks", 0, "--json"]
     assert main([*map(str, ["study", "groups", *place, *sizes])]) == 0
     printed = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (
-        {"rows", "claims", "sentence", "protocol"} <= set(printed)
-        and printed["length"] == 16
-        and printed["n_sink"] == 0
-    )
+    assert {"rows", "claims", "sentence", "protocol"} <= set(printed) and printed["length"] == 16
+    assert printed["n_sink"] == 0
     with pytest.raises(SystemExit) as stop:
         main(["study", "weather", "--corpus", "."])
     assert stop.value.code == 2 and "invalid choice: 'weather'" in capsys.readouterr().err

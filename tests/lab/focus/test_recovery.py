@@ -94,11 +94,8 @@ NOT = {
 @pytest.mark.parametrize("case", NOT)
 def test_the_verdict_when_something_does_not_hold(case):
     changes, arguments, key, value = NOT[case]
-    conclusion = verdict(made_up(**changes), **arguments)
-    assert (
-        not conclusion["holds"]
-        and (conclusion["beats"]["random tokens"] if key == "beats" else conclusion[key]) is value
-    )
+    result = verdict(made_up(**changes), **arguments)
+    assert not result["holds"] and (result["beats"]["random tokens"] if key == "beats" else result[key]) is value
 
 
 def test_the_summary_of_made_up_losses():

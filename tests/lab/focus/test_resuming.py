@@ -51,9 +51,7 @@ def test_a_study_goes_on_at_its_arm_and_what_is_damaged_is_measured_anew(ask, tm
     stages.clear()
     again = ask("groups", lambda _, stage: stages.append(stage), work=str(tmp_path / "b")).numbers
     assert again["rows"] == straight["rows"]
-    assert [stage for stage in stages if " of 9" in stage] == [
-        f"dense, window {window} of 9" for window in range(1, 10)
-    ]
+    assert [stage for stage in stages if " of 9" in stage] == [f"dense, window {n} of 9" for n in range(1, 10)]
     assert not list(tmp_path.rglob("*.part"))
 
 

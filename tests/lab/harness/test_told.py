@@ -20,12 +20,10 @@ ROWS = [row(-0.5, 0.001, arm="a"), row(0.3, 0.02, arm="b"), row(0.05, 0.4, arm="
 
 def test_each_claim_is_corrected_for_all_of_them():
     sentence = concluded("Of these, ", ROWS, {"loss": "dense"}, "{arm}")
-    assert (
-        sentence.startswith("Of these, a: lower than dense (−0.5000") and "; b: higher than dense (+0.3000" in sentence
-    )
-    assert "c: not significantly different from dense" in sentence and sentence.endswith(
-        "Holm's correction for all of them."
-    )
+    assert sentence.startswith("Of these, a: lower than dense (−0.5000")
+    assert "; b: higher than dense (+0.3000" in sentence
+    assert "c: not significantly different from dense" in sentence
+    assert sentence.endswith("Holm's correction for all of them.")
     close = [row(0.11, 0.03, arm="b"), *ROWS[2:]]
     assert "b: not significantly" in concluded("", close, {"loss": "dense"}, "{arm}"), "0.03 twice is 0.06"
     alone = concluded("", close[:1], {"loss": "dense"}, "{arm}", seeds=1, what="model")
@@ -63,9 +61,8 @@ def test_every_comparison_is_one_of_a_family(name, count):
 def test_the_stored_sentences_name_controls_missed_budgets_and_gains():
     rows = {result["arm"]: f"{result['pairs_share']:.1%}" for result in STORED["groups-k8-top1"]["rows"]}
     sentence = STORED["groups-k8-top1"]["sentence"]
-    assert (
-        f"against random tokens, which reads fewer ({rows['random tokens']}" in sentence and rows["trained"] in sentence
-    )
+    assert f"against random tokens, which reads fewer ({rows['random tokens']}" in sentence
+    assert rows["trained"] in sentence
     first = STORED["top-k8-top1"]["rows"][0]
     assert f"(random tokens {first['random_pairs_share']:.0%})" in STORED["top-k8-top1"]["sentence"]
     missed = {(result["label"], result["share"]) for result in STORED["equal-budget"]["rows"] if not result["reached"]}

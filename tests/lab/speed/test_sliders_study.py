@@ -37,9 +37,8 @@ def test_the_study_keeps_the_rows_and_says_on_what_they_were_measured(monkeypatc
     assert numbers["rows"] == ROWS and numbers["protocol"] | MACHINE == numbers["protocol"]
     assert (numbers["protocol"]["tokens"], numbers["protocol"]["kernel"]) == (1024, "the app in Chromium 1")
     summary = study.Sliders.shown(numbers)
-    assert (
-        summary["sentence"].startswith("3 of 4 within their target;") and "1 could not be moved" in summary["sentence"]
-    )
+    assert summary["sentence"].startswith("3 of 4 within their target;")
+    assert "1 could not be moved" in summary["sentence"]
     assert summary["notes"][-1] == "Chromium 1 on 2 cores of x86_64, with a load of 0.2 at the end."
     stored, new = summary["panels"]
     assert stored["x_values"] == ["Routing's own", "Smallest distance, tokens"]

@@ -33,10 +33,8 @@ def test_what_is_left_without_the_named_heads_and_where_there_are_none(stored, a
     assert list(rows) == [
         (induction_study.RANDOM, arm) for arm in (induction_study.ALL, induction_study.NAMED, induction_study.DRAWN)
     ], "64 tokens"
-    assert (
-        rows[induction_study.RANDOM, induction_study.ALL]["kept"] == 1
-        and rows[induction_study.RANDOM, induction_study.DRAWN]["heads"] == 2
-    )
+    assert rows[induction_study.RANDOM, induction_study.ALL]["kept"] == 1
+    assert rows[induction_study.RANDOM, induction_study.DRAWN]["heads"] == 2
     assert (
         rows[induction_study.RANDOM, induction_study.NAMED]["gain"]
         != rows[induction_study.RANDOM, induction_study.ALL]["gain"]

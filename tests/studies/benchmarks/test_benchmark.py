@@ -94,18 +94,16 @@ def test_answers_are_those_of_the_stock_model(run, home, tmp_path):
 
 def test_the_question_reads_all_in_set_up_b(run, tmp_path):
     lines(tmp_path / "lambada" / "test.jsonl", [{"text": f"{'the sea was calm and wide ' * 3}x{n}"} for n in (1, 2)])
-    results = {
-        how: run(tmp_path, "lambada", model="random", methods=[NEAR], question=how) for how in ("sparse", "dense")
-    }
+    runs = {how: run(tmp_path, "lambada", model="random", methods=[NEAR], question=how) for how in ("sparse", "dense")}
     golds = {
         how: [result.tables["items"].query("method == @name")["gold"].to_numpy() for name in ("Dense", NAMED)]
-        for how, result in results.items()
+        for how, result in runs.items()
     }
     assert np.abs(golds["sparse"][0] - golds["sparse"][1]).max() > 1e-3
     assert np.allclose(golds["sparse"][0], golds["dense"][0], atol=1e-5)
     assert not np.allclose(golds["dense"][1], golds["sparse"][1], atol=1e-3)
-    assert results["dense"].numbers["protocol"]["set_up"] == "B"
-    assert results["dense"].numbers["notes"][0] == f"Set-up B: {SET_UPS['dense'].means}"
+    assert runs["dense"].numbers["protocol"]["set_up"] == "B"
+    assert runs["dense"].numbers["notes"][0] == f"Set-up B: {SET_UPS['dense'].means}"
 
 
 NAMED = "StreamingLLM, window 8"
@@ -147,10 +145,8 @@ def test_examples_are_of_other_items_or_of_another_split_where_there_is_one(tmp_
     questions, examples, files = documents(TASKS["gsm8k"], "gsm8k", every(tmp_path))
     assert (len(questions), len(examples), files) == (2, 3, ["test.jsonl", "train.jsonl"])
     questions, examples, files = documents(TASKS["truthfulqa"], "truthfulqa", tmp_path)
-    assert questions is examples and questions[0]["mc1_targets"] == {
-        "choices": ["No", "Yes", "Always"],
-        "labels": [1, 0, 0],
-    }
+    assert questions is examples
+    assert questions[0]["mc1_targets"] == {"choices": ["No", "Yes", "Always"], "labels": [1, 0, 0]}
 
 
 def test_what_does_not_fit_is_counted_and_a_task_that_cannot_is_refused(run, tmp_path):

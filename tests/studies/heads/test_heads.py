@@ -43,10 +43,8 @@ def test_statistics_of_a_text(ask, tables):
     assert len(apart.numbers["notes"]) == len(answer.numbers["notes"]) + 1
     np.testing.assert_allclose(apart.tables["heads"]["first_token_mass"], first, atol=1e-5)
     assert (apart.tables["heads"]["entropy"] - table["entropy"]).abs().max() > 1e-3
-    whole_text = ask(Statistics)
-    assert len(whole_text.tables["tokens"]) > 64 and not np.allclose(
-        whole_text.tables["heads"]["entropy"], table["entropy"]
-    )
+    full = ask(Statistics)
+    assert len(full.tables["tokens"]) > 64 and not np.allclose(full.tables["heads"]["entropy"], table["entropy"])
 
 
 def test_a_head_s_pattern_row_and_tile(ask, tables):

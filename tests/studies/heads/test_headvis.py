@@ -34,9 +34,8 @@ def test_config_and_scatter_name_the_heads_and_a_folder_that_is_there_is_left_al
     assert config["heads"] == [[0, 1], [1, 2]] == [[row["layer"], row["head"]] for row in rows]
     names = {config["head_data_pattern"].format(layer=layer, head=head) for layer, head in config["heads"]}
     assert names == {path.name for path in (folder / "heads").iterdir()}
-    assert set(rows[0]) == {"layer", "head", *config["metrics"]} and set(config["metric_descriptions"]) == set(
-        rows[0]
-    ) - {"layer", "head"}
+    assert set(rows[0]) == {"layer", "head", *config["metrics"]}
+    assert set(config["metric_descriptions"]) == set(rows[0]) - {"layer", "head"}
     assert (config["has_umap"], config["umap_heads"], read(folder, "server_config")) == (False, [], {})
     # One window of a text is one sequence, so that the same numbers come from the command of one text.
     table = ask(Statistics, text=TEXT).tables["heads"].set_index(["layer", "head"])

@@ -78,18 +78,15 @@ def test_a_name_is_confirmed_where_what_needs_it_suffers_most(head_rise, rival, 
 
 def test_the_curve_is_the_mean_query_on_the_mean_key_turned_apart(context, home):
     lm, text = context.model(str(home / "tiny")), context.add_text("one", TEXT)
-    preference = head_preference(HeadPreference(text=text, model=str(home / "tiny"), layer=2, head=3), context=context)
+    answer = head_preference(HeadPreference(text=text, model=str(home / "tiny"), layer=2, head=3), context=context)
     ids = np.asarray(lm.tokenizer(TEXT, add_special_tokens=False)["input_ids"][: lm.max_positions])
     statistics = query_statistics(lm, [ids])
-    table = preference.preference
+    table = answer.preference
     assert table["distance"].iloc[0] == 0 and table["distance"].iloc[-1] == lm.max_positions - 1
     scaling = states_of(context, lm, ids, 2)[2].scaling
     wanted = statistics.preference(2, 3, table["distance"].to_numpy()) * scaling
     np.testing.assert_allclose(table["logit"], wanted, rtol=1e-6)
-    assert (
-        preference.concentration == pytest.approx(statistics.concentration()[2, 3])
-        and 0 < preference.concentration <= 1
-    )
+    assert answer.concentration == pytest.approx(statistics.concentration()[2, 3]) and 0 < answer.concentration <= 1
 
 
 def test_why_lists_the_strongest_parts_and_sums_the_rest(ask, home, monkeypatch):
@@ -101,10 +98,8 @@ def test_why_lists_the_strongest_parts_and_sums_the_rest(ask, home, monkeypatch)
     assert answer.tables["spectrum"]["score"].sum() == pytest.approx(numbers["logit"], abs=1e-4)
     logit_at = answer.tables["distance"].set_index("distance")["logit"]
     assert logit_at[18] == pytest.approx(numbers["logit"], abs=1e-4)
-    assert (
-        len(answer.tables["vocabulary"]) == 2 * study.TOKENS
-        and answer.tables["vocabulary"]["change"].is_monotonic_decreasing
-    )
+    assert len(answer.tables["vocabulary"]) == 2 * study.TOKENS
+    assert answer.tables["vocabulary"]["change"].is_monotonic_decreasing
     if numbers["pairs"]:
         sums = answer.tables["writers"].groupby("side")["margin"].sum()
         assert sums.to_numpy() == pytest.approx(numbers["margin"], abs=1e-3)

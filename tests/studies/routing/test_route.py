@@ -106,9 +106,8 @@ def test_shares_of_all_attention_further_distances_and_sgd(ask, home):
     for kind, stays in (("kmeans", True), ("mlp", False)):
         (usual_lines, two) = (numbers["lines"][kind]["selectivity"] for numbers in (usual, changed))
         assert (usual_lines == pytest.approx(two, abs=1e-6)) == stays, kind
-    assert (
-        "of all attention, far and near" in changed["sentence"] and "--optimiser sgd" in changed["protocol"]["command"]
-    )
+    assert "of all attention, far and near" in changed["sentence"]
+    assert "--optimiser sgd" in changed["protocol"]["command"]
     with pytest.raises(BadSetting, match="measured and not stored"):
         ask(STUDIES["route"], **sizes | {"heads": "all"}, recall_of="all", store=True)
 

@@ -148,11 +148,8 @@ def test_the_loss_is_that_of_the_best_keys_of_every_query(run, bundled):
 def test_what_is_kept_falls_with_the_share_and_starts_whole(run):
     shares = run("keep", SHORT, shares=SHARES, min_distance=20).arrays["kept"]
     readable = ~np.isnan(shares[0])
-    assert (
-        readable.sum() > 20
-        and (shares[0, readable] == 1).all()
-        and (np.diff(shares[:, readable], axis=0) <= 1e-6).all()
-    )
+    assert readable.sum() > 20 and (shares[0, readable] == 1).all()
+    assert (np.diff(shares[:, readable], axis=0) <= 1e-6).all()
     assert not readable[0] and not readable[-20:].any(), "the first token is no key, and nothing is far from the last"
 
 

@@ -36,11 +36,8 @@ def test_a_study_is_stored_with_its_protocol_and_its_sample_comes_again(ask, hom
     protocol = stored["protocol"]
     assert protocol["verb"] == "study tiny-means" and protocol["version"] == 1 and protocol["kernel"] == "none"
     assert protocol["sizes"] == {"length": 32, "windows": 3, "times": 0.5, "rows": None}
-    assert (
-        protocol["asked"] == {"windows": 3, "times": 0.5}
-        and protocol["folder"] == "corpus"
-        and protocol["seconds"] >= 0
-    )
+    assert protocol["asked"] == {"windows": 3, "times": 0.5} and protocol["folder"] == "corpus"
+    assert protocol["seconds"] >= 0
     options = f"--model {protocol['model']} --windows-count 3 --times 0.5 --seed 0"
     assert protocol["command"] == f"python -m analysis study tiny-means --corpus DIR {options}"
     assert {"date", "device", "versions", "revision", "text", "tokens"} <= set(protocol)

@@ -107,11 +107,9 @@ def test_filters_are_honoured(run):
 
 
 def test_a_chosen_head_decides_every_arm(run):
-    all_heads, third_head = (
-        run("pairs", min_distance=32, **options).tables["controls"] for options in ({}, {"head": 3})
-    )
+    all_heads, third = (run("pairs", min_distance=32, **options).tables["controls"] for options in ({}, {"head": 3}))
     for arm in ARMS:
-        a, b = (t[t["arm"] == arm]["mass_share"].to_numpy() for t in (all_heads, third_head))
+        a, b = (t[t["arm"] == arm]["mass_share"].to_numpy() for t in (all_heads, third))
         assert not np.allclose(a, b), arm
 
 

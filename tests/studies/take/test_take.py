@@ -91,10 +91,8 @@ def job(zips, home, tmp_path_factory):
 def outside(python: str | Path, jobs: Path) -> None:
     """Runs the jobs in a process that has neither this folder nor its environment variables."""
     script = Path(rooms.__file__).with_name("outside.py")
-    environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
-    done = subprocess.run(
-        [python, "-I", script, jobs], cwd=jobs.parent, env=environment, capture_output=True, text=True
-    )
+    env = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "HF_HUB_OFFLINE")}
+    done = subprocess.run([python, "-I", script, jobs], cwd=jobs.parent, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
