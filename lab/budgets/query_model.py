@@ -68,9 +68,11 @@ class Noting(Method):
 def sample_queries(
     model: Model, windows: np.ndarray, mass: float, seed: int, progress: Callable[[float], None] = lambda done: None
 ) -> Samples:
-    """Queries at QUERIES random places of each window of token ids [n, T], of every head. `progress(fraction)` is
-    called before each window. Errors: BadSetting for a model whose layers read windows or cap their scores: there a
-    query does not meet all keys as they are."""
+    """Queries at QUERIES random places of each window of token ids [n, T], of every head.
+
+    `progress(fraction)` is called before each window. Errors: BadSetting for a model whose layers read windows or cap
+    their scores: there a query does not meet all keys as they are.
+    """
     count, length = windows.shape
     random, method = np.random.default_rng(seed), Noting(mass=mass)
     for at, ids in enumerate(windows):
@@ -88,9 +90,11 @@ def sample_queries(
 
 
 class QueryRouter(nn.Module):
-    """log k* from the query [N, D], its norm, its place in the window and its head: 128, 128, 1, ReLU between. 33,921
-    parameters for GPT-2 small (12 layers of 12 heads of 64). `ask=False` sets query and norm to zero. `unit`, `norm`
-    and `middle` bring inputs to about 1 and the output to its mean."""
+    """log k* from the query [N, D], its norm, its place in the window and its head: 128, 128, 1, ReLU between.
+
+    33,921 parameters for GPT-2 small (12 layers of 12 heads of 64). `ask=False` sets query and norm to zero. `unit`,
+    `norm` and `middle` bring inputs to about 1 and the output to its mean.
+    """
 
     def __init__(
         self, cells: int, size: int, length: int, unit: float = 1.0, norm: float = 1.0, middle: float = 0.0

@@ -52,9 +52,11 @@ class Budget:
 
 @dataclass
 class States:
-    """The fitted state of every method, each made when it is asked for. `windows` int64 [n, T] of the calibration texts
-    and `documents` [n], which text each is of. `router` names the router of Focus, which is not calibrated here: it was
-    trained."""
+    """The fitted state of every method, each made when it is asked for.
+
+    `windows` int64 [n, T] of the calibration texts and `documents` [n], which text each is of. `router` names the
+    router of Focus, which is not calibrated here: it was trained.
+    """
 
     context: Context
     lm: Model

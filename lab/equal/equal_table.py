@@ -35,9 +35,11 @@ ROUNDING = 1e-6
 
 
 class EqualBudget(Windows):
-    """Methods set to 5, 10, 25 and 50% of the causal pairs, in contexts of `length` and twice it, on every domain. Of
-    the training documents of a domain every second one calibrates and the others select; its held-out documents report.
-    Where the budget was missed by more than 5% there is no quality."""
+    """Methods set to 5, 10, 25 and 50% of the causal pairs, in contexts of `length` and twice it, on every domain.
+
+    Of the training documents of a domain every second one calibrates and the others select; its held-out documents
+    report. Where the budget was missed by more than 5% there is no quality.
+    """
 
     tables = ("rows", "means")
 

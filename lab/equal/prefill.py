@@ -43,8 +43,11 @@ SUBJECT = (
 
 class Prefill(Texts):
     """Every held-out window is read with dense attention and by every rule in turn, so that each is a round; beyond the
-    model's context its positions are stretched (dynamic NTK), for all alike. Speed-ups are the median and range of the
-    rounds' ratios, the estimate of the blocks inside the clock; the law is scale = a exp(b skipped) of skip softmax."""
+    model's context its positions are stretched (dynamic NTK), for all alike.
+
+    Speed-ups are the median and range of the rounds' ratios, the estimate of the blocks inside the clock; the law is
+    scale = a exp(b skipped) of skip softmax.
+    """
 
     tables = ("rows", "calibration")
 

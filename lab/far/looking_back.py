@@ -28,9 +28,11 @@ RANDOM = 128
 
 @dataclass(frozen=True)
 class Circuit:
-    """One run: `family` (`llama_plain`, or `llama` with normalised queries and keys), the AdamW rate, the seed. A
-    sequence of `length` tokens repeats a random segment of `shortest` to length/2 tokens: with one and the same
-    distance for all, a head could read a fixed number of positions back and would need no match."""
+    """One run: `family` (`llama_plain`, or `llama` with normalised queries and keys), the AdamW rate, the seed.
+
+    A sequence of `length` tokens repeats a random segment of `shortest` to length/2 tokens: with one and the same
+    distance for all, a head could read a fixed number of positions back and would need no match.
+    """
 
     family: str = "llama_plain"
     rate: float = 2e-3
@@ -83,7 +85,9 @@ def copy_losses(
     model: PreTrainedModel, length: int, sequences: int, vocabulary: int, seed: int = 0
 ) -> tuple[float, float]:
     """Mean nats per token of the first and the second copy of `length` random tokens; the second without its first 4.
-    Chance is ln(vocabulary) for both; a model with an induction circuit has the second near 0."""
+
+    Chance is ln(vocabulary) for both; a model with an induction circuit has the second near 0.
+    """
     ids = repeated(sequences, 2 * length, vocabulary, np.random.default_rng([seed, length]), (length, length))
     ids = ids.to(next(model.parameters()).device)
     nats = next_tokens(model, ids[:, :-1]).losses(model, ids[:, 1:])  # [B, T-1]; entry p: token p + 1
@@ -95,8 +99,10 @@ def circuit_scores(
     model: PreTrainedModel, length: int = RANDOM, sequences: int = 4, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """(previous-token score, induction score) of every head, each [layers, heads], on random tokens written twice.
+
     Previous token: mean weight on the token before. Induction: in the second copy, mean weight on the token that
-    followed the first copy of the current one. Chance is about 1 / positions; 1 is a perfect head."""
+    followed the first copy of the current one. Chance is about 1 / positions; 1 is a perfect head.
+    """
     rng = np.random.default_rng([seed, length])
     ids = repeated(sequences, 2 * length, model.config.vocab_size, rng, (length, length)).to(model.device)
     # The only attention that gives weights.

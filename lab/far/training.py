@@ -29,9 +29,11 @@ CHECKPOINT_SECONDS = 240.0  # between two checkpoints
 
 
 def document_rows(ids: np.ndarray, length: int, rng: np.random.Generator) -> np.ndarray:
-    """First tokens of rows of `length` + 1 tokens that each lie within one document, shuffled: int64 [n]. ids [T] with
-    an end-of-text token (0) before each document. Rows follow one another from a random place of what is left over on,
-    so another epoch cuts elsewhere; a document that is shorter than a row is left out."""
+    """First tokens of rows of `length` + 1 tokens that each lie within one document, shuffled: int64 [n].
+
+    ids [T] with an end-of-text token (0) before each document. Rows follow one another from a random place of what is
+    left over on, so another epoch cuts elsewhere; a document that is shorter than a row is left out.
+    """
     begins, starts = np.flatnonzero(np.append(ids, 0) == 0), []
     for first, last in zip(begins[:-1], begins[1:], strict=True):
         count = (last - first - 1) // length
@@ -143,9 +145,11 @@ def weighted_loss(
     heads: tuple[Asked, ...] = (),
     products: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(loss to descend, nats of each token [B, T]): ids [B, T + 1], weights [B, T]. With a weight `asked`, what `heads`
-    are asked for on the rows {row: period} that repeat is part of the loss, so much of it as there are such rows.
-    `products` is the type of the products, that of this machine where it is None."""
+    """(loss to descend, nats of each token [B, T]): ids [B, T + 1], weights [B, T].
+
+    With a weight `asked`, what `heads` are asked for on the rows {row: period} that repeat is part of the loss, so much
+    of it as there are such rows. `products` is the type of the products, that of this machine where it is None.
+    """
     repeating = periods if asked and periods else {}
     extra: torch.Tensor | float = 0.0
     with quick(ids.device, products):
@@ -170,9 +174,11 @@ def train_far(
     stop_at: int | None = None,
     report: Callable[[float, str], None] = lambda fraction, stage: None,
 ) -> PreTrainedModel:
-    """Train (or continue) in `work`; returns the float32 model after the last step or after step `stop_at`. `about` is
-    what `mixture.build` returned; `start` a model of the same shape whose weights it begins with;
-    `evaluate(model, length)` gives what is logged every `evaluate_every` steps."""
+    """Train (or continue) in `work`; returns the float32 model after the last step or after step `stop_at`.
+
+    `about` is what `mixture.build` returned; `start` a model of the same shape whose weights it begins with;
+    `evaluate(model, length)` gives what is logged every `evaluate_every` steps.
+    """
     work.mkdir(parents=True, exist_ok=True)
     model = build_model(recipe, about["vocabulary"])
     torch.nn.Module.to(model, device)

@@ -49,8 +49,10 @@ def _norm(vectors: Tensor) -> Tensor:
 @dataclass
 class Looked(Focus):
     """Reads everything, and notes of every layer what three ways to prune would leave: the router's groups, groups of
-    the same sizes by chance (`chance`, a seed per layer), and a window alone (`wide`, tokens per layer). `sums`
-    [L][4, 5]: first nothing pruned, then the three, in the order of `NAMES`, means over the queries."""
+    the same sizes by chance (`chance`, a seed per layer), and a window alone (`wide`, tokens per layer).
+
+    `sums` [L][4, 5]: first nothing pruned, then the three, in the order of `NAMES`, means over the queries.
+    """
 
     chance: list[int] = field(default_factory=list)
     wide: list[int] = field(default_factory=list)

@@ -54,9 +54,11 @@ def compare(
 
 
 def summary(reads: dict[str, Measured], chosen: int, equal: int, groups: int, documents: np.ndarray) -> Row:
-    """Rows, comparisons and claims of measured arms; those that differ in their seed alone become one. `documents` [n]
-    says which document each window is of. `chosen` and `equal`: the study's window and the one of equal pairs, both
-    among the arms as `window N`; `groups` K."""
+    """Rows, comparisons and claims of measured arms; those that differ in their seed alone become one.
+
+    `documents` [n] says which document each window is of. `chosen` and `equal`: the study's window and the one of equal
+    pairs, both among the arms as `window N`; `groups` K.
+    """
     together: dict[str, list[Measured]] = {}
     for name, arm in reads.items():
         together.setdefault(next((kind for kind in CONTROLS if name.startswith(kind)), name), []).append(arm)

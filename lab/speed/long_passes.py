@@ -47,8 +47,9 @@ SHORTEST = 64  # tokens
 
 
 def measured(work: Callable[[], object], device: torch.device) -> dict[str, Any]:
-    """`seconds`, `cpu_seconds` of all threads, peak `bytes` and `process_bytes` of one call. Errors: BadSetting where
-    the system does not say."""
+    """`seconds`, `cpu_seconds` of all threads, peak `bytes` and `process_bytes` of one call.
+
+    Errors: BadSetting where the system does not say."""
     before = torch.get_device_module(device).memory_allocated() if accelerated(device) else None
     before = before or psutil.Process(os.getpid()).memory_info().rss
     took: list[float] = []

@@ -141,7 +141,9 @@ def one_side(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None
 
 def compare_losses(losses: np.ndarray, dense: np.ndarray, documents: np.ndarray | None = None) -> dict:
     """Losses [n, T - 1] against those of dense attention: perplexities, paired difference with interval, by position.
-    `worst_bin` is the one whose perplexity changed most, up or down; `worst_bin_change` in perplexity."""
+
+    `worst_bin` is the one whose perplexity changed most, up or down; `worst_bin_change` in perplexity.
+    """
     change, table = perplexity_change(losses, dense, documents), position_changes(losses, dense, documents)
     spans = zip(table["first"], table["last"], strict=True)
     perplexities = [perplexity_of(losses[:, a:b], documents, STRETCH) for a, b in spans]

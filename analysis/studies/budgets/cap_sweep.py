@@ -63,8 +63,10 @@ def cap_sweep(request: CapSweep, *, context: Context) -> SweptCaps:
 
 
 def unseen(context: Context, policy: Policy, keys: list[str]) -> list[tuple[str, str]]:
-    """Texts (name, text) by their hashes, the second half of one whose first half calibrated the policy. Errors:
-    BadSetting for a text that calibrated it whole, and for none."""
+    """Texts (name, text) by their hashes, the second half of one whose first half calibrated the policy.
+
+    Errors: BadSetting for a text that calibrated it whole, and for none.
+    """
     if not keys:
         raise BadSetting("No text was named: a policy is measured on at least one.")
     texts = []

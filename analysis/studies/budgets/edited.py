@@ -145,8 +145,10 @@ def calibrations(request: Calibrations, *, context: Context) -> Agreement:
 
 def held_bytes(lm: Model, shape: Shape, budgets: ArrayLike, cap: int, length: int) -> tuple[int, int]:
     """Bytes of the KV cache of a model of this shape after `length` tokens: (with all keys, the most that are left when
-    each head keeps min(budget, cap) for good); `budgets` int [L, H]. A state, an indexer's keys and the latent of MLA
-    stay: budgets of single heads shrink none of them."""
+    each head keeps min(budget, cap) for good); `budgets` int [L, H].
+
+    A state, an indexer's keys and the latent of MLA stay: budgets of single heads shrink none of them.
+    """
     total = cache_bytes(shape, length)
     if shape.latent:
         return round(total), round(total)

@@ -31,8 +31,10 @@ class Ranks:
         return self.by_position[:, :, min_pos:].mean(2)
 
     def positions(self, bins: int = BINS) -> list[dict]:
-        """`bin first last rank most` by position in the window: mean over heads, and what the position allows. Early
-        queries see few keys, so their ranks are small whatever the head does: what pulls the mean down."""
+        """`bin first last rank most` by position in the window: mean over heads, and what the position allows.
+
+        Early queries see few keys, so their ranks are small whatever the head does: what pulls the mean down.
+        """
         edges = np.linspace(0, self.by_position.shape[2], bins + 1).round().astype(int)
         spans = [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True) if b > a]
         return [
@@ -51,8 +53,9 @@ def measure_ranks(
     model: Model, windows: np.ndarray, mass: float = 0.9, progress: Callable[[float, str], None] | None = None
 ) -> Ranks:
     """Top-p ranks of dense attention on windows of token ids [n, T]; nothing of size T x T is held.
-    `progress(fraction, stage)` is called before each window. CSA, step 1. Errors: BadSetting for a mass not in (0,
-    1]."""
+
+    `progress(fraction, stage)` is called before each window. CSA, step 1. Errors: BadSetting for a mass not in (0, 1].
+    """
     check_mass(mass)
     count, length = windows.shape
     sums = np.zeros((model.num_layers, model.num_heads, length))

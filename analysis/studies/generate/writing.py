@@ -49,8 +49,10 @@ class Prompt:
 
 
 def prompt(context: Context, model: Model, request: Generate, room: int) -> Prompt:
-    """The first `length` tokens of a stored text, as many as fit unless given, with the question behind them. `room`:
-    the most tokens that the whole may have. Errors: BadSetting, BadText, TooLarge."""
+    """The first `length` tokens of a stored text, as many as fit unless given, with the question behind them.
+
+    `room`: the most tokens that the whole may have. Errors: BadSetting, BadText, TooLarge.
+    """
     name, text = context.text(request.text)
     length, question = request.length, request.question
     before, after, templated = _around(model.tokenizer, question, request.chat)
@@ -89,9 +91,11 @@ def _around(tokenizer: Any, question: str, chat: bool) -> tuple[str, str, bool]:
 
 
 def pieces(tokenizer: Any, prompt_ids: np.ndarray, new: list[int]) -> dict[str, list]:
-    """The new tokens as a page paints them: `piece start end` of each, places in the new text. Tokens that spell one
-    character byte by byte share its place and are shown as their bytes; numbers beyond the tokenizer's, which a model
-    with spare rows in its vocabulary may write, as ⟨number⟩."""
+    """The new tokens as a page paints them: `piece start end` of each, places in the new text.
+
+    Tokens that spell one character byte by byte share its place and are shown as their bytes; numbers beyond the
+    tokenizer's, which a model with spare rows in its vocabulary may write, as ⟨number⟩.
+    """
     tail = [int(token) for token in prompt_ids[-TAIL:]]
     skip = len(tokenizer.decode(tail))
     columns: dict[str, list] = {"piece": [], "start": [], "end": []}
@@ -141,9 +145,11 @@ class Written:
 def write(
     lm: Model, method: Method, ids: np.ndarray, cut: int, new_tokens: int, tell: Callable[[list[int]], None]
 ) -> Written:
-    """The `new_tokens` most likely tokens after a prompt `ids` [T], fewer where the text ends. The first `cut` tokens
-    are read at once, after which a method that drops keys does so; the others follow. `tell` is called with the tokens
-    so far, while the method is on the model; its time is not counted."""
+    """The `new_tokens` most likely tokens after a prompt `ids` [T], fewer where the text ends.
+
+    The first `cut` tokens are read at once, after which a method that drops keys does so; the others follow. `tell` is
+    called with the tokens so far, while the method is on the model; its time is not counted.
+    """
     prompt = torch.as_tensor(ids).long()[None].to(lm.device)
     stops = ends(lm)
     with apply(lm, method, kernels=True):

@@ -75,8 +75,10 @@ def heads_note(router: FocusRouter) -> list[str]:
 
 
 def router_for(context: Context, model: Model, name: str = "k8-top1") -> tuple[FocusRouter, FocusRouter]:
-    """The stored router of this name and its control (random centroids, balanced on the same calibration text). When
-    there is none for this very model, one is fitted without training and stored. Errors: BadSetting."""
+    """The stored router of this name and its control (random centroids, balanced on the same calibration text).
+
+    When there is none for this very model, one is fitted without training and stored. Errors: BadSetting.
+    """
     path = router_path(context, model, name)
     for stored in context.stored(model, f"{FOLDER}/{path.name}"):
         # A router without its control was not stored by this program.

@@ -159,8 +159,10 @@ class Trials:
 
 def trials(context: Context, lm: Model, texts: Made, kind: str, rows: list[dict], request: Names) -> Trials:
     """What taking heads away does to texts of a kind: `confirm` of each name, the highest scores first, heads without
-    others, and all heads of a name at once, beside as many others. A rise is of the tokens that need the name less that
-    of the others, so that what else a head does counts on both."""
+    others, and all heads of a name at once, beside as many others.
+
+    A rise is of the tokens that need the name less that of the others, so that what else a head does counts on both.
+    """
     groups: dict[str, list[Cell]] = {}
     for row in rows:
         if NAMES[row["name"]].needs == kind:

@@ -60,9 +60,11 @@ class Followed:
 
 @torch.no_grad()
 def follow(lm: Model, method: Method, window: Tensor, prefix: int, turn: Turn) -> Followed:
-    """Read the first `prefix` tokens of `window` [T] and the known tokens as a prompt, then the others after it. The
-    first token that is scored is predicted by the prompt's last, which still read all of it, where nothing is asked in
-    between."""
+    """Read the first `prefix` tokens of `window` [T] and the known tokens as a prompt, then the others after it.
+
+    The first token that is scored is predicted by the prompt's last, which still read all of it, where nothing is asked
+    in between.
+    """
     device = lm.lm.device
     known, asked_after = (torch.as_tensor(part, dtype=torch.long) for part in (turn.known, turn.asked))
     prompt, target = torch.cat([window[:prefix], known]).to(device), window[prefix:].to(device)

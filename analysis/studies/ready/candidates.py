@@ -202,8 +202,10 @@ def looked_ahead(methods: Sequence[Candidate]) -> list[str]:
 def specs(
     names: str | None, settings: list[str], router: str | None = None, policy: dict | str | None = None
 ) -> list[dict]:
-    """The argument of `candidates` from words: "dense,focus" (None: all there are) and ["focus.window=64"]. Errors:
-    BadSetting for words that set nothing."""
+    """The argument of `candidates` from words: "dense,focus" (None: all there are) and ["focus.window=64"].
+
+    Errors: BadSetting for words that set nothing.
+    """
     chosen = {"router": router, "policy": policy}
     every = ",".join(name for name in METHODS if METHODS[name].saves == "reads")
     by_name: dict[str, dict] = {}

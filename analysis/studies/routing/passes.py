@@ -50,9 +50,11 @@ def read_prompt(
 
 @torch.no_grad()
 def rotated_layers(model: Model) -> list[bool]:
-    """Which layers rotate queries and keys by their place; the others (all of GPT-2's) are taken as they are. Told from
-    a text of one token: what enters a layer is then the same everywhere, and so must be the keys once their rotation is
-    undone. Errors: BadModel for a layer whose rotation cannot be undone."""
+    """Which layers rotate queries and keys by their place; the others (all of GPT-2's) are taken as they are.
+
+    Told from a text of one token: what enters a layer is then the same everywhere, and so must be the keys once their
+    rotation is undone. Errors: BadModel for a layer whose rotation cannot be undone.
+    """
     if model.lm.get_input_embeddings() is None:
         raise BadModel(f"{model.name} has no token embeddings, so its rotation cannot be checked.")
     entered: dict[int, Tensor] = {}

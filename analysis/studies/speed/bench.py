@@ -162,9 +162,11 @@ def _memberships(request: Bench, context: Context) -> tuple[Members, dict]:
 
 
 def _inference(request: Bench, context: Context) -> Curve:
-    """A model with Focus against itself dense, prompt and tokens apart, at several lengths of the prompt. The text (the
-    bundled story unless given) is repeated where a prompt is longer. `dense_ms`, `sparse_ms` and `speedup` are of the
-    prompt; `prefill_ms`, `ms_per_token`, `kv_bytes` of both sides beside."""
+    """A model with Focus against itself dense, prompt and tokens apart, at several lengths of the prompt.
+
+    The text (the bundled story unless given) is repeated where a prompt is longer. `dense_ms`, `sparse_ms` and
+    `speedup` are of the prompt; `prefill_ms`, `ms_per_token`, `kv_bytes` of both sides beside.
+    """
     lm, window = context.model(request.model), request.window
     lengths = _lengths(lm, request.lengths, request.new_tokens)
     router = request.router or f"k{request.groups}-top{request.top}"

@@ -73,8 +73,10 @@ class PageCosts(Benchmark):
 
 def bench_model(model: str, text: str, lengths: list[int] | None, context: Context) -> PageCosts:
     """Run the verb of each page once on a text, as after the first visit of the page before it, in a state of its own.
+
     `lengths`: the text repeated and cut to so many tokens (default: the text as it is). Peaks of memory are beside the
-    weights, null where the system does not say. Errors: BadSetting for a length below 8 tokens."""
+    weights, null where the system does not say. Errors: BadSetting for a length below 8 tokens.
+    """
     lm = context.model(model)
     name, story = context.text(text) if text else sample_texts()["story"]
     if lengths and min(lengths) < 8:

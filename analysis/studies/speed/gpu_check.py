@@ -39,8 +39,10 @@ COUNTED = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
 class GpuCheck(Study):
-    """Runs where there is an NVIDIA GPU, in minutes. `paper` is what Focus table 6 prints, `said_bytes` the memory that
-    pages say before a run. Errors: BadSetting where there is no GPU."""
+    """Runs where there is an NVIDIA GPU, in minutes. `rows`: `what` is attention, decode or model; times in
+    milliseconds, `speedup` dense by sparse with the lowest and highest round, `paper` what Focus table 6 prints,
+    `said_bytes` the memory that pages say before a run beside `peak_bytes`, which was taken. Errors: BadSetting where
+    there is no GPU."""
 
     whole = TIMES
 

@@ -42,8 +42,10 @@ class Longer:
 
 
 def longer(model: Model, timed: InferenceTime, window: int, n_sink: int, repeats: int, context: Context) -> Longer:
-    """Time attention alone with the memberships of the middle layer, then at doubled lengths until sparse wins. Beyond
-    the prompt memberships are random: no text is that long."""
+    """Time attention alone with the memberships of the middle layer, then at doubled lengths until sparse wins.
+
+    Beyond the prompt memberships are random: no text is that long.
+    """
     points: dict[str, Points] = {phase: [(timed.length, getattr(timed, phase).median)] for phase in SPEEDUPS}
     plans = {entry.layer: entry.plan for entry in timed.ran if entry.phase == "prefill" and entry.plan is not None}
     if not plans:
@@ -78,8 +80,10 @@ def _doubled(
     length: int, layers: int, model_seconds: Pair, attention: Pair, measure: Callable[[int], Pair], grows: int
 ) -> Points:
     """(length, estimated speed-up) at doubled lengths until it passes 1, or the next would take too long.
+
     `model_seconds` of the model at `length`, dense and sparse; `attention` those of one of its `layers`; the rest of
-    the model grows with the length to the power `grows`."""
+    the model grows with the length to the power `grows`.
+    """
     elsewhere = [max(0.0, a - layers * b) for a, b in zip(model_seconds, attention, strict=True)]
     points: Points = []
     reached = length

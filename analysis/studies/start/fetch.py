@@ -24,8 +24,10 @@ FETCH = "import json, sys; from huggingface_hub import snapshot_download as get;
 
 def fetch(request: Fetch, *, context: Context) -> Result:
     """Download a model into the Hugging Face cache. What arrived stays when it is stopped, and the next time goes on.
+
     numbers: `name`, `size` in bytes, `licence`. Errors: BadModel (no such model, gated, no network), TooLarge (more
-    than is free on the disk)."""
+    than is free on the disk).
+    """
     offered = on_the_hub(plain_name(request.model))
     folder = hub_folder(offered.name)
     existing = next(place for place in (folder, *folder.parents) if place.exists())

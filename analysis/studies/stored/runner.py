@@ -291,9 +291,11 @@ def stopwatch(path: Path) -> Iterator[Callable[[], float]]:
 
 
 def study(name: str, *, context: Context, **options: Any) -> Result:
-    """Run the study `name` with `options`, named as its own parameters; it goes on where it was stopped. In a browser
-    `corpus` is what `runs.brought` allows, and the result lies in the store's own state, where pages find it. Errors:
-    BadSetting, and those of the study."""
+    """Run the study `name` with `options`, named as its own parameters; it goes on where it was stopped.
+
+    In a browser `corpus` is what `runs.brought` allows, and the result lies in the store's own state, where pages find
+    it. Errors: BadSetting, and those of the study.
+    """
     if name not in NAMED:
         raise BadSetting(f"There is no study {name[:40]!r}; there are: {', '.join(NAMED)}.")
     if not options.get("corpus") or "corpus" not in inspect.signature(NAMED[name]).parameters:

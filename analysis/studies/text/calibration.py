@@ -106,7 +106,9 @@ def document_windows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Whole windows of texts, int64 [n, T], evenly spaced over all of them and together at most `tokens` tokens (but
     one window at least); each lies in one text and begins as the model's texts begin. And which text each is of [n].
-    Without `window` as long as `longest_window`. Errors: BadSetting, BadText for no window."""
+
+    Without `window` as long as `longest_window`. Errors: BadSetting, BadText for no window.
+    """
     check_range("A window of text", window, 8, model.max_positions)
     check_range("The number of tokens", tokens, 8, 1 << 24)
     size = window or longest_window(model, texts)

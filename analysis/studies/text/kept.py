@@ -27,8 +27,10 @@ Tensors = dict[str, Tensor]
 
 class Readings:
     """What passes of a model over a text's windows of token ids gave: named tensors, by what they are (`kind`) and what
-    else `decides` over their numbers, as tensors or plain values. The last one of each kind stays in memory; with a
-    store all lie in its folder `readings`, KEPT_BYTES of them."""
+    else `decides` over their numbers, as tensors or plain values.
+
+    The last one of each kind stays in memory; with a store all lie in its folder `readings`, KEPT_BYTES of them.
+    """
 
     def __init__(self, context: Context, model: Model, windows: Sequence[np.ndarray]) -> None:
         self._context, self._model, self._windows = context, model, windows

@@ -131,8 +131,10 @@ def score(
     context: Context, model: Model, text: str, reading: Reading, methods: dict[str, Method], indexer: bool = True
 ) -> tuple[Scored, dict[str, Scored]]:
     """Dense attention and each of `methods` (label -> method) on the windows of a text, window by window. Without
-    `indexer` the methods choose in place of the model's own one, which dense attention keeps. The dense pass of the
-    last text stays in `context.kept`. `context.progress` is called between passes."""
+    `indexer` the methods choose in place of the model's own one, which dense attention keeps.
+
+    The dense pass of the last text stays in `context.kept`. `context.progress` is called between passes.
+    """
     ids = torch.as_tensor(np.stack(reading.windows)).long()  # [windows, T]
     sparse = {label: method for label, method in methods.items() if not method.dense}
     part = 1 / (1 + len(sparse))

@@ -136,9 +136,11 @@ def far_reads(states: States, head: int, far: int = FAR) -> np.ndarray:
 
 
 def telling_query(states: States, head: int, words: pd.DataFrame, offset: int, far: int = FAR) -> int:
-    """The query of a window with the head's strongest far read, so that what is shown first means something. A content
-    word of one token is preferred, then any token of a content word, then any token; the window's last token where
-    nothing is far away. `words` as `token_table` gives them, `offset` the window's first token."""
+    """The query of a window with the head's strongest far read, so that what is shown first means something.
+
+    A content word of one token is preferred, then any token of a content word, then any token; the window's last token
+    where nothing is far away. `words` as `token_table` gives them, `offset` the window's first token.
+    """
     reads = far_reads(states, head, far)
     rows = words.iloc[offset : offset + len(reads)]
     content = rows["content"].to_numpy(bool)

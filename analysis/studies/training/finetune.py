@@ -45,8 +45,12 @@ class Baseline(Seeds, Windows):
     that do not report, and `others` times at the rest. LoRA and DoRA have ranks 4 and 16, Focus `groups` groups and 2,
     of 16 dimensions; a model that reads with Longformer, Performer or Routing Transformer is also measured as it was
     pretrained. With `keep` every copy stays as a model. With `benchmarks` every copy is asked those of the tables whose
-    files are in models_cache/benchmarks. `new`, `old` (nats) and `tasks` (share) are differences to the base, the first
-    row; `choosing`: nats on the windows that choose a rate; `curves`: the losses of every training, as `loss_curve`."""
+    files are in models_cache/benchmarks.
+
+    `rows`: per way, rate and reading `label line read rate seeds trained_parameters new_domain old_domain` (as
+    perplexity) `perplexities scores task_score`; `choosing`, nats on the windows that choose a rate; `new`, `old`
+    (nats) and `tasks` (share) minus the base, with `_low` and `_high`; the first row is the base. `curves`: the losses
+    of every training, as `loss_curve`."""
 
     name = "baselines"
     tables = ("rows", "curves")
