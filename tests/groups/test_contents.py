@@ -33,7 +33,7 @@ def labels(text, pieces):
     return categories(text, *offsets(text, pieces))
 
 
-def test_words_and_categories_by_hand():
+def test_words_categories_and_capitals_by_hand():
     rows = [row.split("|") for row in TOKENS.replace("\n", ";").replace("NN", "\n\n").split(";")]
     pieces = [piece for piece, _, _ in rows]
     spans = offsets(TEXT, pieces)
@@ -43,9 +43,6 @@ def test_words_and_categories_by_hand():
     of_content = [piece for piece, wanted in zip(pieces, content, strict=True) if wanted]
     assert of_content == [" old", " man", " Hen", "ry", " sing", " Henry", " saw", "cats"]
     assert sum(len(words.split()) for words in ENGLISH.values()) == len(CATEGORY_OF), "word lists are disjoint"
-
-
-def test_tokens_of_words_and_capitals_that_begin_a_sentence():
     starts, ends = offsets("the red fox", ["the", "red", "fox"])
     assert word_of_tokens("the red fox", [*starts, 0], [*ends, 0]) == ["the", "red", "fox", "∅"]
     assert categories("the red fox", [*starts, 0], [*ends, 0])[0][-1] == "no text"

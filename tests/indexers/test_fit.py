@@ -108,7 +108,7 @@ def test_what_is_learned_again_is_what_another_start_learns_from_the_same_docume
     assert first.fit().curve[-1].step == 9, "the first one's start is its own"
 
 
-def test_targets_are_shares_of_the_heads_that_share_a_selection():
+def test_targets_are_shares_and_the_loss_is_the_divergence_over_what_may_be_chosen():
     """Two heads of one group, five tokens, blocks of two, by hand."""
     attention = torch.zeros(2, 1, 5)
     attention[0, 0] = torch.tensor([0.5, 0.1, 0.2, 0.1, 0.1])
@@ -124,9 +124,6 @@ def test_targets_are_shares_of_the_heads_that_share_a_selection():
     assert torch.allclose(target_of(seer, attention, allowed, rows, 1), torch.tensor([[[0.5, 0.6, 0.0]]]) / 1.1)
     assert candidates(seer, torch.ones(1, 5, dtype=torch.bool), rows).tolist() == [[True, True, False]]
     assert candidates(m3, torch.ones(1, 5, dtype=torch.bool), rows).tolist() == [[True, True, True]]
-
-
-def test_the_loss_is_the_divergence_over_the_keys_that_may_be_chosen():
     sizes = Sizes(index_heads=1, index_dim=4, min_distance=1)
     fitting = Fitting("low_rank", 4, 2, 1, 4, sizes)
     fitting.indexer.state = {"q.weight": torch.eye(4), "k.weight": torch.eye(4)}

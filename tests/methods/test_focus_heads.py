@@ -78,11 +78,17 @@ def test_every_head_reads_by_its_own_groups(routers):
 
 
 @pytest.mark.parametrize("reading", ["hard", "soft"])
-def test_kernels_and_the_masked_pass_agree(routers, reading):
+def test_kernels_and_the_masked_pass_agree_by_head_and_by_layer(routers, reading, routed):
     model, by_head, _, ids = routers
     logits = []
     for kernels in (False, True):
         with apply(model, Focus.build(by_head, reading=reading), kernels=kernels), torch.no_grad():
+            logits.append(model.lm(ids).logits)
+    assert torch.allclose(*logits, atol=1e-5)
+    model, router, ids = routed
+    logits = []
+    for kernels in (False, True):
+        with apply(model, Focus.build(router, reading=reading), kernels=kernels), torch.no_grad():
             logits.append(model.lm(ids).logits)
     assert torch.allclose(*logits, atol=1e-5)
 
@@ -224,16 +230,6 @@ def test_only_the_named_layers_read_by_groups(routed):
     near = torch.arange(40)[:, None] - torch.arange(40) < WINDOW
     wanted = causal & (near | (members @ members.T > 0))
     assert torch.equal(read[1], wanted.expand_as(read[1])) and not torch.equal(wanted, causal)
-
-
-@pytest.mark.parametrize("reading", ["hard", "soft"])
-def test_kernels_and_the_masked_pass_agree_where_some_layers_are_dense(routed, reading):
-    model, router, ids = routed
-    logits = []
-    for kernels in (False, True):
-        with apply(model, Focus.build(router, reading=reading), kernels=kernels), torch.no_grad():
-            logits.append(model.lm(ids).logits)
-    assert torch.allclose(*logits, atol=1e-5)
 
 
 def test_a_token_after_a_prompt_reads_the_same_from_the_cache(routed):

@@ -24,7 +24,7 @@ def projections(lm) -> list[torch.nn.Module]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_zero_is_the_stock_model_with_columns_of_nought(family):
+def test_zero_is_the_stock_model_with_columns_of_nought_also_in_a_pass_that_begins_at_the_head(family):
     """Head 1 of the last layer and heads 0 and 1 of the first: their columns of the output projection are 0."""
     lm, ids = tiny(family), token_ids(2, 24)
     edited = copy_of(lm)
@@ -39,6 +39,16 @@ def test_zero_is_the_stock_model_with_columns_of_nought(family):
         with apply(lm, Without(heads)):
             logits = lm(ids).logits
     assert (logits - wanted).abs().max() < 1e-5 and (logits - tiny(family)(ids).logits).abs().max() > 1e-4
+    model, ids = load_model(tiny(family)), token_ids(2, 24)
+    passes = Passes(model, ids, reference=True)
+    assert np.abs(passes.losses - ablated(model, ids, [])).max() < 1e-6
+    assert len(passes.outs) == LAYERS == len(passes.layers), "each layer's output is kept"
+    forwards = [layer.forward for layer in passes.layers]
+    for heads in ([(LAYERS - 1, 1)], [(0, 0)], [(LAYERS - 1, 0), (1, 1)], []):
+        losses, apart = passes.without(heads)
+        assert np.abs(losses - ablated(model, ids, heads)).max() < 1e-6, heads
+        assert apart.mean() > 1e-5 if heads else np.abs(apart).max() < 1e-6
+    assert forwards == [layer.forward for layer in passes.layers], "the layers are as they were"
 
 
 def test_what_stands_in_place_by_hand():
@@ -75,20 +85,6 @@ def _exact(model, ids, heads, by) -> float:
     with apply(model.lm, Without(heads, by)), torch.no_grad():
         logits = model.lm(ids).logits[0, :-1].double()
     return torch.nn.functional.cross_entropy(logits, ids[0, 1:]).item()
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_pass_that_begins_at_the_head_is_the_whole_pass(family):
-    model, ids = load_model(tiny(family)), token_ids(2, 24)
-    passes = Passes(model, ids, reference=True)
-    assert np.abs(passes.losses - ablated(model, ids, [])).max() < 1e-6
-    assert len(passes.outs) == LAYERS == len(passes.layers), "each layer's output is kept"
-    forwards = [layer.forward for layer in passes.layers]
-    for heads in ([(LAYERS - 1, 1)], [(0, 0)], [(LAYERS - 1, 0), (1, 1)], []):
-        losses, apart = passes.without(heads)
-        assert np.abs(losses - ablated(model, ids, heads)).max() < 1e-6, heads
-        assert apart.mean() > 1e-5 if heads else np.abs(apart).max() < 1e-6
-    assert forwards == [layer.forward for layer in passes.layers], "the layers are as they were"
 
 
 def test_what_does_not_fit_is_not_kept(monkeypatch):

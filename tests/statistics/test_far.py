@@ -84,11 +84,16 @@ def test_far_reading_equals_the_full_table(family, block_bytes, monkeypatch):
     assert table["mass"].sum() + reading.shares()["sink"] == pytest.approx(1, abs=1e-5)
 
 
-def test_a_text_without_far_tokens_has_no_far_reading():
+def test_hooks_are_taken_off_after_a_failure_and_a_text_without_far_tokens_has_no_far_reading(monkeypatch):
     # the only key 8 tokens back is the sink; then token 9 can read token 1
     none, far_key = (streamed(load_model(tiny("llama")), windows(length), 8) for length in (9, 10))
     assert np.isnan(none.tokens()).all() and none.shares()["far"] == none.shares()["far_uniform"] == 0
     assert far_key.tokens()[1] == pytest.approx(1) and np.isnan(np.delete(far_key.tokens(), 1)).all()
+    model = load_model(tiny("llama"))
+    monkeypatch.setattr("analysis.statistics.inputs.forward", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        attention_inputs(model, windows(5))
+    assert not any(m._forward_pre_hooks for m in model.lm.modules())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -120,14 +125,6 @@ def test_others_may_use_the_model_while_progress_is_reported():
     inputs = attention_inputs(model, parts, progress)
     assert done == [0.0, 0.5] and [len(x) for x in inputs] == [20] * 3
     assert all(torch.equal(a, b) for a, b in zip(inputs, attention_inputs(model, parts), strict=True))
-
-
-def test_hooks_are_taken_off_after_a_failure(monkeypatch):
-    model = load_model(tiny("llama"))
-    monkeypatch.setattr("analysis.statistics.inputs.forward", lambda *a: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        attention_inputs(model, windows(5))
-    assert not any(m._forward_pre_hooks for m in model.lm.modules())
 
 
 LAYERS, HEADS, WINDOWS = 3, 2, (40, 23)

@@ -71,7 +71,7 @@ def model():
     return build_model(Recipe(**SHAPE, family="llama_plain"), 64)
 
 
-def test_log_weights_are_those_of_the_model(model):
+def test_log_weights_are_those_of_the_model_and_terms_of_patterns_by_hand(model):
     ids = torch.randint(64, (2, 12), generator=torch.Generator().manual_seed(0))
     model.set_attn_implementation("eager")
     read = model(input_ids=ids, output_attentions=True, output_hidden_states=True)
@@ -79,10 +79,7 @@ def test_log_weights_are_those_of_the_model(model):
         for head in range(4):
             weights = log_weights(model, read.hidden_states[layer], layer, head).exp()
             assert torch.allclose(weights, read.attentions[layer][:, head], atol=1e-6)
-
-
-def test_the_term_of_a_pattern_by_hand(model):
-    """Keys of one length all weigh alike when nothing is projected: position t gives 1 / (t + 1) to each."""
+    # Keys of one length all weigh alike when nothing is projected: position t gives 1 / (t + 1) to each.
     with torch.no_grad():
         for layer in model.model.layers:
             layer.self_attn.q_proj.weight.zero_()

@@ -65,9 +65,15 @@ def one_line(monkeypatch):
     monkeypatch.setitem(METHODS, "thinned", Thinned)
 
 
-def test_every_need_has_a_function_and_every_function_is_needed():
+def test_every_need_has_a_function_and_what_a_model_cannot_run_is_left_out(monkeypatch, home, context):
     assert {method.needs for method in METHODS.values()} == set(FIND)
     assert set(CHOSEN) < set(FIND)
+    few = {name: METHODS[name] for name in ("dense", "focal_learned")} | {"unable": Unable}
+    monkeypatch.setattr("analysis.studies.ready.candidates.METHODS", few)
+    model = context.model(str(home / "tiny"))
+    assert [candidate.name for candidate in candidates(context, model, None)] == ["dense"]
+    with pytest.raises(BadModel, match="cannot run it"):
+        candidates(context, model, [{"name": "unable"}])
 
 
 def test_a_new_method_with_fitted_state_is_calibrated_stored_and_evaluated(one_line, home, context, capsys):
@@ -86,15 +92,6 @@ def test_a_new_method_with_fitted_state_is_calibrated_stored_and_evaluated(one_l
     again = STUDIES["evaluate"](**ask, methods=[{"name": "thinned"}]).numbers
     assert again["rows"][0]["reads_causal"] < narrow["reads_causal"], "the new numbers are read"
     assert "Thinned was calibrated on this text, which flatters it." in again["notes"]
-
-
-def test_what_a_model_cannot_run_is_left_out_when_all_are_asked_for(monkeypatch, home, context):
-    few = {name: METHODS[name] for name in ("dense", "focal_learned")} | {"unable": Unable}
-    monkeypatch.setattr("analysis.studies.ready.candidates.METHODS", few)
-    model = context.model(str(home / "tiny"))
-    assert [candidate.name for candidate in candidates(context, model, None)] == ["dense"]
-    with pytest.raises(BadModel, match="cannot run it"):
-        candidates(context, model, [{"name": "unable"}])
 
 
 def literal(**settings) -> list[dict]:
