@@ -27,9 +27,7 @@ VALUES = np.array([0.3, 0.1, 0.5, 0.2, 0.45, 0.7])
 def test_an_interval_by_hand():
     result = interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert result.mean == 3 and result.units == 5 and result.method == "t" and result.state.startswith("95%")
-    assert result.high - 3 == pytest.approx(2.776445 * (2.5 / 5) ** 0.5, rel=1e-6), (
-        "t of 4 degrees, standard error .707"
-    )
+    assert result.high - 3 == pytest.approx(2.776445 * (2.5 / 5) ** 0.5, rel=1e-6), "t of 4 degrees, error .707"
     assert interval([1.0, 2.0, 3.0, 4.0])[1:] == (None, None, 4, "none"), "four points are shown as points"
     assert interval([2.0] * 6)[:3] == (2.0, 2.0, 2.0) and interval([]).mean is None
     assert interval(np.arange(7), fewest=BLOCKS).low is None and interval(np.arange(8), fewest=BLOCKS).low is not None

@@ -21,9 +21,7 @@ def test_recovery_by_hand_and_paired():
     assert recovery(window - arm, window, dense, both).mean == pytest.approx(2 / 3)  # (0.5 + 1.5) of (1 + 2)
     assert recovery(window - dense, window, dense, both).mean == 1
     assert recovery(window - window, window, dense, both).mean == 0
-    assert recovery(dense - arm, dense, dense, both).mean is None, (
-        "a window that loses nothing leaves nothing to recover"
-    )
+    assert recovery(dense - arm, dense, dense, both).mean is None, "where nothing is lost nothing is recovered"
     control = np.array([1.8, 2.8])
     comparison = compare(arm, control, window, dense, both)
     assert comparison["difference"] == pytest.approx(-0.3) and comparison["points"] == pytest.approx(100 * 0.6 / 3)

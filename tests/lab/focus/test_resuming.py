@@ -42,9 +42,7 @@ def test_a_study_goes_on_at_its_arm_and_what_is_damaged_is_measured_anew(ask, tm
         ask("groups", stopping("random tokens 0, window 9 of 9"), work=str(tmp_path / "b"))
     stages: list[str] = []
     resumed = ask("groups", lambda _, stage: stages.append(stage), work=str(tmp_path / "b")).numbers
-    assert next(stage for stage in stages if " of 9" in stage) == "random tokens 0, window 1 of 9", (
-        "arms before are kept"
-    )
+    assert next(stage for stage in stages if " of 9" in stage) == "random tokens 0, window 1 of 9", "arms before stay"
     assert {**resumed, "protocol": 0, "path": 0} == {**straight, "protocol": 0, "path": 0}
     part_file = next((tmp_path / "b").glob("dense-*.safetensors"))
     part_file.write_bytes(part_file.read_bytes()[:50])

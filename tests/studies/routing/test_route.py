@@ -65,9 +65,7 @@ def test_some_heads_equal_the_same_among_all_however_they_are_written(ask, home,
     for row in chosen["heads"]:
         for kind in ("kmeans", "static_prior", "gwr_linear", "oracle"):
             assert row[kind] == pytest.approx(of_all[row["layer"], row["head"]][kind], abs=1e-3), kind
-    assert of_all_heads["closure"] == [] and of_all_heads["heads"][0]["gap_closure"] is None, (
-        "there is no learned router"
-    )
+    assert of_all_heads["closure"] == [] and of_all_heads["heads"][0]["gap_closure"] is None, "no router is learned"
     model = context.model(str(home / "tiny"))
     assert heads_of(model, "2.0,1.3") == heads_of(model, "1:3, 2:0") == {1: [3], 2: [0]}
 

@@ -59,9 +59,7 @@ def test_a_stopped_study_goes_on_ends_the_same_and_counts_its_time(ask, tmp_path
     written_at = {path: path.stat().st_mtime_ns for path in (tmp_path / "b").glob("mean-*.json")}
     again = ask(**places).numbers
     assert again["rows"] == straight["rows"] and again["protocol"]["seconds"] >= 1000
-    assert all(path.stat().st_mtime_ns == written for path, written in written_at.items()), (
-        "what was done is not done again"
-    )
+    assert all(path.stat().st_mtime_ns == written for path, written in written_at.items()), "nothing is done again"
     assert not list(tmp_path.rglob("*.part"))
 
 
