@@ -149,7 +149,7 @@ RULES = {
 }
 
 
-def each(family: str, check, config, cases=CASES) -> None:
+def every_case(family: str, check, config, cases=CASES) -> None:
     """Run `check(case, lm)` for every case on the tiny model of a family; fails with the names of those that failed."""
     lm, failed = tiny(family), []
     left_out = set() if family == "llama" or all_of_them(config) else RULES
@@ -234,7 +234,7 @@ def test_a_later_token_changes_nothing_before_it(family, pytestconfig):
         assert (a - b)[:, :30].abs().max() < 1e-5
         assert (a - b)[:, 30:].abs().max() > 1e-3, "the change itself must be seen"
 
-    each(family, check, pytestconfig)
+    every_case(family, check, pytestconfig)
 
 
 @pytest.mark.parametrize("family", BY_KIND)
@@ -250,7 +250,7 @@ def test_decoding_with_a_cache_equals_one_pass(family, pytestconfig):
                 steps.append(out.logits)
         assert (torch.cat(steps, 1) - one_pass)[mask.bool()].abs().max() < 1e-4
 
-    each(family, check, pytestconfig)
+    every_case(family, check, pytestconfig)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -265,7 +265,7 @@ def test_left_padding_changes_nothing(family, pytestconfig):
             beside = logits(lm, input_ids=padded, attention_mask=mask, position_ids=positions)[:, 6:]
         assert (alone - beside).abs().max() < 1e-4
 
-    each(family, check, pytestconfig)
+    every_case(family, check, pytestconfig)
 
 
 @pytest.mark.parametrize("family", BY_KIND)
@@ -284,4 +284,4 @@ def test_the_model_leaves_as_it_came(family, pytestconfig):
         assert lm.config.to_dict() == config and lm.config._attn_implementation == "eager"
         assert torch.equal(logits(lm, input_ids=ids), stock)
 
-    each(family, check, pytestconfig)
+    every_case(family, check, pytestconfig)

@@ -9,7 +9,7 @@ from analysis.methods import METHODS
 from analysis.seam.arguments import as_past, past_of
 from analysis.seam.attention import apply, ran
 from tests.conftest import all_of_them
-from tests.contract.test_contract import CASES, AllKeys, copy_of, each, logits, router
+from tests.contract.test_contract import CASES, AllKeys, copy_of, every_case, logits, router
 from tests.made.tiny import BY_KIND, LAYERS, tiny, token_ids
 
 
@@ -19,13 +19,13 @@ def with_empty_groups():
     return METHODS["focus"].build(sparse_router)
 
 
-def whole(case: str):
+def whole_prompt(case: str):
     """The method of a case with the whole first call for its prompt, as it generates."""
     method = CASES[case]()
     return lambda: replace(method, cut=0)
 
 
-AT_THE_END = {case: whole(case) for case in CASES if METHODS[case.split()[0]].saves != "reads"}
+AT_THE_END = {case: whole_prompt(case) for case in CASES if METHODS[case.split()[0]].saves != "reads"}
 KERNELS = (
     CASES
     | AT_THE_END
@@ -95,7 +95,7 @@ def test_kernels_compute_what_the_masked_path_does(family, pytestconfig, monkeyp
         if case != "dense":
             assert by_phase == ({"prefill": {MASKED}, "decode": {MASKED}} if bounded else expected(case, by_phase))
 
-    each(family, check, pytestconfig, KERNELS)
+    every_case(family, check, pytestconfig, KERNELS)
 
 
 def test_a_kernel_runs_only_where_it_is_exact():

@@ -108,7 +108,7 @@ def twins(name):
     return models
 
 
-def seen(case, lm, ids):
+def read_by(case, lm, ids):
     """(logits, what was chosen of the prompt, what was read) of a case on a model."""
     method, read = CASES[case](), []
     if case.startswith("magicpig"):  # its means are those of a model's own keys
@@ -129,7 +129,7 @@ def test_both_read_alike(name):
     for case in CASES:
         if case in SEEN[name] or (case, TWINS[name][0]) in REFUSED:
             continue
-        (a, *chosen), (b, *again) = (seen(case, model, ids) for model in (lm, twin))
+        (a, *chosen), (b, *again) = (read_by(case, model, ids) for model in (lm, twin))
         apart = [
             bool((x != y).any())
             for ours, its in zip(chosen, again, strict=True)

@@ -17,7 +17,7 @@ QSA = {"hidden_size": HIDDEN, "rms_norm_eps": 1e-6, "indexer_n_heads": HEADS, "i
 QSA |= {"indexer_head_dim": DIM, "indexer_budget": 8, "indexer_compress_ratio": 4}
 
 
-def made(module, name, config):
+def random_indexer(module, name, config):
     """The indexer class of an installed transformers with random weights, in float32."""
     try:
         room = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
@@ -62,7 +62,7 @@ def assert_close(ours, theirs):
     [("dsa", "deepseek_v32", "DeepseekV32Indexer"), ("glm", "glm_moe_dsa", "GlmMoeDsaIndexer")],
 )
 def test_dsa_and_glm_are_their_classes(inputs, kind, module, name):
-    indexer = made(module, name, DSA)
+    indexer = random_indexer(module, name, DSA)
     tables = inputs.cos[None], inputs.sin[None]
     with torch.no_grad():
         mask = torch.zeros(1, T, T).masked_fill(~inputs.causal, -torch.inf)
@@ -80,7 +80,7 @@ def test_dsa_and_glm_are_their_classes(inputs, kind, module, name):
 
 
 def test_m3_is_its_class(inputs):
-    indexer = made("minimax_m3_vl", "MiniMaxM3VLIndexer", M3)
+    indexer = random_indexer("minimax_m3_vl", "MiniMaxM3VLIndexer", M3)
     places = torch.arange(T)[None]
     with torch.no_grad():
         chosen = indexer(inputs.hidden[None], (inputs.cos[None], inputs.sin[None]), None, places)[0]
@@ -92,7 +92,7 @@ def test_m3_is_its_class(inputs):
 
 
 def test_qsa_is_its_class(inputs):
-    indexer = made("qwen4_exp", "Qwen4ExpTextQSAIndexer", QSA)
+    indexer = random_indexer("qwen4_exp", "Qwen4ExpTextQSAIndexer", QSA)
     tables = inputs.cos[None], inputs.sin[None]
     with torch.no_grad():
         read = indexer(inputs.hidden[None], tables, inputs.causal[None, None], None)[0, 0]

@@ -8,7 +8,7 @@ from analysis.kernels import biased
 from analysis.kernels.biased import biased_attention
 
 
-def made(*shape, dtype=torch.float64):
+def normal(*shape, dtype=torch.float64):
     return torch.randn(*shape, dtype=dtype, requires_grad=True)
 
 
@@ -32,10 +32,10 @@ def test_value_and_gradients_are_those_of_the_formula(monkeypatch, length, kv_he
     monkeypatch.setattr(biased, "BLOCK", 4)  # several blocks, the last one shorter
     torch.manual_seed(length)
     arguments = (
-        made(2, 4, length, 6),
-        made(2, kv_heads, length, 6),
-        made(2, kv_heads, length, 6),
-        made(2, length, length),
+        normal(2, 4, length, 6),
+        normal(2, kv_heads, length, 6),
+        normal(2, kv_heads, length, 6),
+        normal(2, length, length),
     )
     result = biased_attention(*arguments, rows_of, 0.3, multiply)
     torch.testing.assert_close(result, by_hand(*arguments, 0.3, multiply), rtol=0, atol=1e-14)
@@ -60,14 +60,14 @@ def test_two_tokens_by_hand(keys, gate, multiply, second):
 
 
 def test_the_bias_needs_no_gradient():
-    q, bias = made(1, 2, 9, 4), torch.zeros(1, 9, 9, dtype=torch.float64)
+    q, bias = normal(1, 2, 9, 4), torch.zeros(1, 9, 9, dtype=torch.float64)
     biased_attention(q, q, q, bias, rows_of).sum().backward()
     assert q.grad is not None and bias.grad is None
 
 
 def test_a_mask_leaves_keys_out_and_its_gradient_is_finite(monkeypatch):
     monkeypatch.setattr(biased, "BLOCK", 4)
-    q, k, v = made(1, 2, 9, 4), made(1, 2, 9, 4), made(1, 2, 9, 4)
+    q, k, v = normal(1, 2, 9, 4), normal(1, 2, 9, 4), normal(1, 2, 9, 4)
     mask = (torch.rand(1, 9, 9) < 0.5) | torch.eye(9, dtype=torch.bool)
     gate = torch.zeros(1, 9, 9, dtype=torch.float64).masked_fill(~mask, float("-inf"))
     torch.testing.assert_close(
@@ -85,7 +85,7 @@ def groups_of(length, groups=3):
 def test_a_gate_made_of_groups_block_by_block_is_the_gate_in_one_piece(monkeypatch, form):
     monkeypatch.setattr(biased, "BLOCK", 4)
     torch.manual_seed(0)
-    q, k, v, groups = made(2, 4, 11, 6), made(2, 2, 11, 6), made(2, 2, 11, 6), groups_of(11)
+    q, k, v, groups = normal(2, 4, 11, 6), normal(2, 2, 11, 6), normal(2, 2, 11, 6), groups_of(11)
     multiply = form != "log"
 
     def gate(groups, start, stop):
@@ -102,14 +102,14 @@ def test_a_gate_made_of_groups_block_by_block_is_the_gate_in_one_piece(monkeypat
 
 
 def test_what_is_held_for_the_way_back_grows_with_the_text_alone():
-    def held(length):
+    def bytes_held(length):
         sizes = []
-        arguments = made(1, 2, length, 4), made(1, 2, length, 4), made(1, 2, length, 4), groups_of(length)[:1]
+        arguments = normal(1, 2, length, 4), normal(1, 2, length, 4), normal(1, 2, length, 4), groups_of(length)[:1]
         with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.nbytes) or x, lambda x: x):
             biased_attention(*arguments, lambda groups, a, b: groups[:, a:b] @ groups[:, :b].mT)
         return sum(sizes)
 
-    assert held(2048) == 2 * held(1024)
+    assert bytes_held(2048) == 2 * bytes_held(1024)
 
 
 @pytest.mark.parametrize(("length", "rows"), [(1024, 1024), (16384, 128), (4096, 256)])

@@ -27,7 +27,7 @@ def texts_of(length, first=0, mass=0.9, window=16, without_first=False, ids=None
     return measured.Texts(mass, window, without_first, True, np.array([first]), real, earlier)
 
 
-def taken(scores, start, texts, by=measured.measure_rows):
+def measured_by(scores, start, texts, by=measured.measure_rows):
     """(numbers, totals, distance, weights) of rows."""
     scores = scores.copy()
     numbers, totals = np.empty((len(scores), len(ALL))), np.empty(len(scores), np.float32)
@@ -53,7 +53,7 @@ def test_a_row_by_hand():
     and that of the query at place 1."""
     scores = np.log(np.array([[1, 1, 2, 4]], np.float32))
     texts = texts_of(4, mass=0.75, window=2, ids=[5, 7, 6, 7])
-    numbers, totals, distance, weights = taken(scores, 3, texts)
+    numbers, totals, distance, weights = measured_by(scores, 3, texts)
     share = np.array([1, 1, 2, 4]) / 8
     wanted = {
         "entropy": -(share * np.log(share)).sum(),
@@ -96,8 +96,8 @@ def test_rows_are_those_of_numba_and_ranks_are_equal(data):
     about = {"mass": data.draw(st.sampled_from([0.5, 0.9, 0.99, 1.0])), "window": data.draw(st.integers(1, 300))}
     texts = texts_of(keys, first, **about, without_first=data.draw(st.booleans()), ids=draw.integers(0, 30, keys))
     compiled, reference = (
-        taken(scores, start, texts),
-        taken(scores, start, texts, by_numba),
+        measured_by(scores, start, texts),
+        measured_by(scores, start, texts, by_numba),
     )  # numbers, totals, distance, weights
     if about["mass"] < 1:  # a whole row ends where weights of 1e-8 differ in their last bit
         np.testing.assert_array_equal(compiled[0][:, RANK], reference[0][:, RANK])
@@ -112,13 +112,13 @@ def test_rows_are_those_of_numba_and_ranks_are_equal(data):
 @pytest.mark.parametrize("mass", [0.9, 1.0])
 def test_forty_thousand_equal_keys_are_counted_one_by_one(mass):
     length = 40_000
-    numbers = taken(np.zeros((1, length), np.float32), length - 1, texts_of(length, mass=mass))[0][0]
+    numbers = measured_by(np.zeros((1, length), np.float32), length - 1, texts_of(length, mass=mass))[0][0]
     assert numbers[RANK] == round(mass * length) and numbers[ENTROPY] == pytest.approx(np.log(length), rel=1e-6)
     # all but equal: two thirds at 1, a third a little below, where no bin of weights tells them apart
     scores = np.where(np.arange(length) % 3 == 0, np.float32(-1e-6), np.float32(0))[None]
     weights = np.exp(scores[0].astype(np.float64))
     wanted = np.searchsorted(np.cumsum(np.sort(weights)[::-1]), mass * weights.sum() * (1 - 2**-24)) + 1
-    assert taken(scores, length - 1, texts_of(length, mass=mass))[0][0, RANK] == wanted
+    assert measured_by(scores, length - 1, texts_of(length, mass=mass))[0][0, RANK] == wanted
 
 
 @NEEDS_COMPILER
@@ -127,13 +127,13 @@ def test_forty_thousand_equal_keys_are_counted_one_by_one(mass):
 def test_a_score_that_is_no_number_makes_no_numbers(bad, place):
     scores = np.zeros((2, 34), np.float32)
     scores[0, place] = bad
-    numbers, totals, distance, _ = taken(scores, 32, texts_of(34))
+    numbers, totals, distance, _ = measured_by(scores, 32, texts_of(34))
     assert np.isnan(numbers[0]).all() and np.isnan(totals[0])
     assert numbers[1, RANK] == 31 and np.isfinite(distance).all()
 
 
 def test_a_row_of_hidden_keys_has_no_numbers():
-    numbers, totals, _, weights = taken(np.full((1, 9), -np.inf, np.float32), 8, texts_of(9))
+    numbers, totals, _, weights = measured_by(np.full((1, 9), -np.inf, np.float32), 8, texts_of(9))
     assert np.isnan(numbers).all() and totals[0] == 0 and not weights.any()
 
 

@@ -146,10 +146,10 @@ def ask(name: str, home: Path, output: Path, progress=quiet, **options: Any):
     arguments: dict[str, Any] = {"model": str(home / case.model), "output": str(output), **case.options}
     arguments |= {"corpus": str(home / case.corpus)} if case.corpus else {}
 
-    def told(fraction: float, stage: str) -> None:
+    def report(fraction: float, stage: str) -> None:
         assert clean(context) and 0 <= fraction <= 1 and stage
         progress(fraction, stage)
 
-    context = Context(progress=told, state=home / "state", browser=False)
+    context = Context(progress=report, state=home / "state", browser=False)
     with patched(name):
         return NAMED[name](**arguments | options, context=context)

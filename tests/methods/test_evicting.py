@@ -35,14 +35,14 @@ STATES = {  # Ada-KV and PyramidKV find by its name what a score needs
 }
 
 
-def made(name, **settings):
+def built(name, **settings):
     """A method of this name with what it needs made up; windows that fit short texts."""
     fitted = STATES.get(name, lambda: lambda score: STATES[score]())()
     window = {"window": 3} if "window" in vars(METHODS[name]) else {}
     return METHODS[name].build(fitted if METHODS[name].needs else None, **window | settings)
 
 
-def kept(lm, method, ids, **inputs) -> dict[int, torch.Tensor]:
+def kept_by(lm, method, ids, **inputs) -> dict[int, torch.Tensor]:
     logits(lm, ids, method, **inputs)
     return dict(method.kept_)
 
@@ -51,7 +51,7 @@ def kept(lm, method, ids, **inputs) -> dict[int, torch.Tensor]:
 def test_a_layer_keeps_what_its_scores_say(kind):
     lm, ids = tiny("llama"), token_ids(2, 40)
     prompts = seen(lm, ids).prompts
-    for layer, stays in kept(lm, made(kind, ratio=0.7), ids).items():
+    for layer, stays in kept_by(lm, built(kind, ratio=0.7), ids).items():
         states = prompts[layer].query, prompts[layer].key, prompts[layer].value
         assert torch.equal(stays, evict(eviction_scores(kind, *states, window=3), 0.7))
         assert (stays.sum(-1) == int(40 * 0.3)).all()
@@ -79,34 +79,36 @@ def test_a_layer_shares_out_its_keys_by_any_score(score):
             scores_of[layer] = scores
             return super().kept_keys(layer, scores)
 
-    heads_fitted = made("ada_kv").fitted
-    for layer, stays in kept(lm, Watched(ratio=0.7, score=score, safe=0.0, window=6, fitted=heads_fitted), ids).items():
+    heads_fitted = built("ada_kv").fitted
+    for layer, stays in kept_by(
+        lm, Watched(ratio=0.7, score=score, safe=0.0, window=6, fitted=heads_fitted), ids
+    ).items():
         assert int(stays.sum()) == 2 * int(40 * 0.3)
         assert scores_of[layer][stays].min() >= scores_of[layer][~stays].max()
-    even = kept(lm, made(score, ratio=0.7), ids)
+    even = kept_by(lm, built(score, ratio=0.7), ids)
     assert {tuple(stays.sum(-1).flatten().tolist()) for stays in even.values()} == {(12, 12)}
 
 
 def test_allocations_by_hand():
     lm, ids = tiny("llama"), token_ids(1, 40)
     prompts = seen(lm, ids).prompts
-    for layer, stays in kept(lm, made("ada_kv", ratio=0.75, score="h2o"), ids).items():
+    for layer, stays in kept_by(lm, built("ada_kv", ratio=0.75, score="h2o"), ids).items():
         scores = eviction_scores("h2o", prompts[layer].query, prompts[layer].key, prompts[layer].value)
         assert torch.equal(stays, evict(scores, 0.75, "layer"))
-    for stays in kept(lm, made("h2o", ratio=0.75), ids).values():
+    for stays in kept_by(lm, built("h2o", ratio=0.75), ids).values():
         assert (stays.sum(-1) == 10).all() and stays[..., -5:].all()
 
     def counts(**settings):
-        return [int(stays[0, 0].sum()) for stays in kept(lm, made("pyramid_kv", **settings), ids).values()]
+        return [int(stays[0, 0].sum()) for stays in kept_by(lm, built("pyramid_kv", **settings), ids).values()]
 
     assert counts(ratio=0.5, window=4) == [4 + 31, 4 + 16, 4 + 1], "least 16 / 20, most 32 less that"
     short = {"ratio": 0.25, "window": 4}  # 30 of 40 stay, and 40 < 2 (30 - 4)
     assert counts(**short) == [40, 30, 20], "the line ends at what there is"
     even, snapkv = (
-        kept(lm, method, ids) for method in (made("pyramid_kv", **short, short="even"), made("snapkv", **short))
+        kept_by(lm, method, ids) for method in (built("pyramid_kv", **short, short="even"), built("snapkv", **short))
     )
     assert all(torch.equal(even[layer], stays) for layer, stays in snapkv.items())
-    duo = kept(lm, made("duo_attention", ratio=0.5, n_sink=3, window=5), ids)  # scores 0 1, 2 3, 4 5
+    duo = kept_by(lm, built("duo_attention", ratio=0.5, n_sink=3, window=5), ids)  # scores 0 1, 2 3, 4 5
     assert [stays.sum(-1).tolist() for stays in duo.values()] == [[[8, 8]], [[8, 40]], [[40, 40]]]
     assert duo[0][0, 0].nonzero().flatten().tolist() == [0, 1, 2, 35, 36, 37, 38, 39]
 
@@ -116,7 +118,7 @@ def test_calibrated_shares_by_hand():
     Their mean is 8; at 10 keys on average the last gets 13 * 10 / 8."""
     assert in_proportion(np.array([[1, 1], [2, 4]]), 4, 6).tolist() == [[3, 2], [5, 6]], "8 and 6 stand for 6 and 8"
     lm, ids = tiny("llama"), token_ids(1, 40)
-    stays = kept(lm, made("ada_kv", ratio=0.75, shares="calibrated", score="h2o"), ids)
+    stays = kept_by(lm, built("ada_kv", ratio=0.75, shares="calibrated", score="h2o"), ids)
     counts = torch.stack([stays[layer][0].sum(-1) for layer in range(LAYERS)])
     assert counts.sum() == 10 * 6 and (counts - torch.tensor([[3, 5], [7, 9], [11, 13]]) * 10 / 8).abs().max() < 1
     scores = seen(lm, ids).prompts[2]
@@ -127,13 +129,13 @@ def test_calibrated_shares_by_hand():
 @pytest.mark.parametrize("name", MEMORY)
 def test_a_model_in_float64_keeps_the_same_keys_and_nothing_evicted_is_dense(name):
     lm, ids = tiny("llama"), token_ids(1, 40)
-    exact, single = (kept(model, made(name, ratio=0.5), ids) for model in (copy.deepcopy(lm).double(), lm))
+    exact, single = (kept_by(model, built(name, ratio=0.5), ids) for model in (copy.deepcopy(lm).double(), lm))
     assert all(torch.equal(exact[layer], single[layer]) for layer in range(LAYERS))
     lm, ids = tiny("llama"), token_ids(2, 40)
     sinks = {"n_sink": 2} if name == "duo_attention" else {}
     wanted = logits(lm, ids)
-    assert torch.equal(logits(lm, ids, made(name, ratio=0.0, cut=20, **sinks)), wanted)
-    changed = (logits(lm, ids, made(name, ratio=0.8, cut=20, **sinks)) - wanted).abs()
+    assert torch.equal(logits(lm, ids, built(name, ratio=0.0, cut=20, **sinks)), wanted)
+    changed = (logits(lm, ids, built(name, ratio=0.8, cut=20, **sinks)) - wanted).abs()
     assert changed[:, :20].max() == 0 and changed[:, 21:].max() > 1e-3
 
 
@@ -152,7 +154,7 @@ def test_expected_attention_turns_as_the_model_does(family):
 @pytest.mark.parametrize("name", MEMORY)
 def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
     """Several tokens after the prompt, then one: as the masked path; and a second question on the same cache."""
-    lm, ids, method = tiny("llama"), token_ids(2, 60), made(name, ratio=0.75)
+    lm, ids, method = tiny("llama"), token_ids(2, 60), built(name, ratio=0.75)
     questions = ids[:, 40:50], ids[:, 50:60]
 
     def ask(past, question):
@@ -184,8 +186,8 @@ def test_the_cache_is_compacted_and_a_question_reads_what_is_left(name):
 def test_padding_begins_no_text_and_layers_with_a_window_keep_all(family, sliding):
     lm, (ids, mask) = tiny(family), left_padded(2, 40)
     places = (mask.cumsum(1) - 1).clamp(min=0)
-    together = kept(lm, made("h2o", ratio=0.5), ids, attention_mask=mask, position_ids=places)
-    alone = kept(lm, made("h2o", ratio=0.5), ids[1:, 5:])
+    together = kept_by(lm, built("h2o", ratio=0.5), ids, attention_mask=mask, position_ids=places)
+    alone = kept_by(lm, built("h2o", ratio=0.5), ids[1:, 5:])
     assert together.keys() == alone.keys() == set(range(LAYERS)) - sliding
     assert all(torch.equal(together[layer][1:, :, 5:], stays) for layer, stays in alone.items())
 
@@ -221,5 +223,5 @@ def test_a_head_is_scored_by_what_it_gives_to_neither_the_first_token_nor_the_la
 
 def test_a_prompt_in_pieces_is_refused():
     lm = tiny("llama")
-    with pytest.raises(BadSetting, match="give the whole prompt at once"), apply(lm, made("tova", cut=30)):
+    with pytest.raises(BadSetting, match="give the whole prompt at once"), apply(lm, built("tova", cut=30)):
         lm(token_ids(1, 20))

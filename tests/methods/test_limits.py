@@ -30,15 +30,15 @@ def policy(count: int) -> list[int]:
     return [count] * 12 + [1 << 20]
 
 
-def made(name: str, *state):
+def maker(name: str, *state):
     return lambda **settings: METHODS[name](*state, **settings)
 
 
 csa, focus = METHODS["csa"].build, METHODS["focus"].build
-focal, longformer, magicpig = made("focal"), made("longformer"), made("magicpig", means())
-oracle, performer, quest = made("oracle_topk"), made("performer"), made("quest")
-sparq, streaming, routing = made("sparq"), made("streaming_llm"), made("routing_transformer", clusters())
-one_cluster = made("routing_transformer", clusters(1))
+focal, longformer, magicpig = maker("focal"), maker("longformer"), maker("magicpig", means())
+oracle, performer, quest = maker("oracle_topk"), maker("performer"), maker("quest")
+sparq, streaming, routing = maker("sparq"), maker("streaming_llm"), maker("routing_transformer", clusters())
+one_cluster = maker("routing_transformer", clusters(1))
 
 # Methods that read all 48 tokens of a text, and one of the same kind that does not.
 DENSE = {

@@ -56,7 +56,7 @@ def dense() -> tuple[Traced, Traced]:
     return traced(METHODS["dense"]()), traced(METHODS["dense"](), cached=False)
 
 
-def made(name: str, ratio: float):
+def built(name: str, ratio: float):
     draw, pairs = torch.Generator().manual_seed(0), torch.arange(32.0).expand(DEEP, -1)
     turns = {"real": pairs, "imaginary": pairs + 32, "rates": 0.8**pairs, "factor": torch.ones(DEEP)}
     mean = {name: torch.randn(DEEP, HEADS, 32, generator=draw) for name in ("mean_real", "mean_imaginary")}
@@ -70,7 +70,7 @@ def made(name: str, ratio: float):
     return METHODS[name].build(None if state is None else Fitted(name, state), ratio=ratio, **settings)
 
 
-def kept(name: str, ratio: float) -> float:
+def share_held(name: str, ratio: float) -> float:
     """The share of the KV cache that should be held: of DuoAttention, whose ratio counts heads, what whole heads keep
     and the sinks and windows of the others."""
     gone = int(ratio * DEEP * HEADS) / (DEEP * HEADS)
@@ -79,8 +79,8 @@ def kept(name: str, ratio: float) -> float:
 
 @pytest.mark.parametrize("name", MEMORY)
 def test_the_cache_and_the_peak_fall_as_the_ratio_says(name, ratio=0.75):
-    share, (uncut, passes) = kept(name, ratio), dense()
-    with_cache, without = traced(made(name, ratio)), traced(made(name, ratio), cached=False)
+    share, (uncut, passes) = share_held(name, ratio), dense()
+    with_cache, without = traced(built(name, ratio)), traced(built(name, ratio), cached=False)
     assert uncut.held == uncut.held_at_most == 2 * DEEP * HEADS * PROMPT * 64 * 4
     assert with_cache.held == pytest.approx(share * uncut.held, rel=WITHIN), "what the cache says that it holds"
     assert with_cache.after - without.after == pytest.approx(share * (uncut.after - passes.after), rel=WITHIN)

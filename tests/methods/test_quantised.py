@@ -31,7 +31,7 @@ BYTES = {
 }
 
 
-def made(name: str, **settings):
+def built(name: str, **settings):
     return METHODS[name](**({"full_layers": 0} if name == "kv_turbo" else {}) | settings)
 
 
@@ -56,8 +56,8 @@ def traced(lm, method, cached: bool = True) -> tuple[int, int, int]:
 def test_the_cache_holds_packed_bytes_and_counts_them(name):
     """By hand: of 768 tokens the last 128 values stay in float32 beside even steps, and every key is packed."""
     lm, full = deep(), 128 if name.startswith("kv_int") else 0
-    alive, bytes_held, peak = traced(lm, made(name))
-    without, *_ = traced(lm, made(name), cached=False)
+    alive, bytes_held, peak = traced(lm, built(name))
+    without, *_ = traced(lm, built(name), cached=False)
     key, value = BYTES[name]
     by_layer = HEADS * (PROMPT * key + (PROMPT - full) * value + full * SIZE * 4)
     assert bytes_held == 4 * by_layer and peak == bytes_held + 2 * HEADS * PROMPT * SIZE * 4
@@ -122,7 +122,7 @@ def test_tokens_are_packed_as_they_come_and_written_as_the_reference_writes_them
     monkeypatch.setattr(narrow, "BLOCK", 12)
     monkeypatch.setattr(narrow, "ROWS", 16)
     settings = {"kv_int4": {"group": 8, "recent": 4}, "snapkv": {"storage": "3bit_nc", "window": 3, "ratio": 0.4}}
-    lm, ids, method = tiny("llama"), token_ids(2, 60), made(name, **settings.get(name, {}))
+    lm, ids, method = tiny("llama"), token_ids(2, 60), built(name, **settings.get(name, {}))
     options = dict(max_new_tokens=20, do_sample=False, eos_token_id=None)
 
     def answer(kernels):

@@ -16,14 +16,14 @@ from analysis.seam.cache import cache_bytes
 from analysis.seam.held import NEVER
 from tests.made.passes import logits, seen
 from tests.made.tiny import BY_KIND, LAYERS, left_padded, tiny, token_ids
-from tests.methods.test_evicting import made as of_short_texts
+from tests.methods.test_evicting import built as of_short_texts
 
 NAMES = ("h2o", "snapkv", "tova", "keydiff", "expected_attention", "triattention", "kvzap", "ada_kv", "pyramid_kv")
 PROMPT, NEW, BUDGET, EVERY = 20, 17, 12, 4
 CUT = {"budget": BUDGET, "every": EVERY}
 
 
-def made(name, **settings):
+def built(name, **settings):
     return of_short_texts(name, **CUT | settings)
 
 
@@ -56,7 +56,7 @@ def written(lm, method, ids, new=NEW, kernels=True, **inputs):
 @pytest.mark.parametrize("name", NAMES)
 def test_tokens_are_those_of_a_dense_model_masked_by_what_left(name, kernels):
     lm, ids = tiny("llama"), token_ids(2, PROMPT)
-    out, left = written(lm, made(name), ids, kernels=kernels)
+    out, left = written(lm, built(name), ids, kernels=kernels)
     assert any((left_at != NEVER)[:, :, PROMPT:].any() for left_at in left.values()), "new tokens leave too"
     wanted = logits(lm, out, Masked(left))[:, PROMPT - 1 : -1].argmax(-1)
     assert torch.equal(out[:, PROMPT:], wanted)
@@ -68,11 +68,11 @@ def test_tokens_are_those_of_a_dense_model_masked_by_what_left(name, kernels):
 def test_one_pass_chooses_as_decoding_does(name, family):
     """The same keys leave in one pass over the whole text, in steps, in pieces, and through the compacted cache."""
     lm, ids = tiny(family), token_ids(2, PROMPT)
-    out, left = written(lm, made(name), ids)
-    again = made(name, cut=PROMPT)
+    out, left = written(lm, built(name), ids)
+    again = built(name, cut=PROMPT)
     with apply(lm, again), torch.no_grad():
         lm(out[:, :-1], use_cache=False)
-    pieces = made(name)
+    pieces = built(name)
     with apply(lm, pieces, kernels=True), torch.no_grad():
         cache = pieces.cache(lm)
         for part in (out[:, :PROMPT], out[:, PROMPT : PROMPT + 11], out[:, PROMPT + 11 : -1]):
@@ -89,8 +89,8 @@ def test_one_pass_chooses_as_decoding_does(name, family):
 def test_padding_begins_no_text(name):
     lm, (ids, mask) = tiny("llama"), left_padded(2, PROMPT)
     inputs = {"attention_mask": mask}
-    out, left = written(lm, made(name), ids, **inputs)
-    alone, left_alone = written(lm, made(name), ids[1:, 5:])
+    out, left = written(lm, built(name), ids, **inputs)
+    alone, left_alone = written(lm, built(name), ids[1:, 5:])
     assert torch.equal(out[1:, 5:], alone)
     for layer, left_at in left_alone.items():
         left_padded_at = left[layer][1:, :, 5:]
@@ -182,8 +182,8 @@ def test_bytes_are_counted_and_a_head_never_holds_more_than_budget_and_stretch()
     lm, ids = tiny("llama"), token_ids(1, PROMPT)
     of_key = 2 * 8 * 4
     # of all heads and layers, in kilobytes of 1,024 bytes
-    in_bytes = made("h2o", budget=5, unit="kilobytes")
-    for method, capacity in ((made("h2o"), BUDGET), (in_bytes, 5 * 1024 // (LAYERS * 2 * of_key))):
+    in_bytes = built("h2o", budget=5, unit="kilobytes")
+    for method, capacity in ((built("h2o"), BUDGET), (in_bytes, 5 * 1024 // (LAYERS * 2 * of_key))):
         with apply(lm, method, kernels=True), torch.no_grad():
             cache, token = method.cache(lm), ids
             for _ in range(NEW):
@@ -197,11 +197,11 @@ def test_bytes_are_counted_and_a_head_never_holds_more_than_budget_and_stretch()
 def test_without_a_budget_all_is_as_before_and_a_key_can_be_put_back():
     lm, ids = tiny("llama"), token_ids(1, PROMPT)
     dense = lm.generate(ids, max_new_tokens=NEW, do_sample=False, eos_token_id=None)
-    for method in (made("snapkv", budget=4096), METHODS["snapkv"](ratio=0.0, window=3)):
+    for method in (built("snapkv", budget=4096), METHODS["snapkv"](ratio=0.0, window=3)):
         assert torch.equal(written(lm, method, ids)[0], dense)
-    _, left = written(lm, made("tova"), ids)
+    _, left = written(lm, built("tova"), ids)
     place = int((left[1][0, 1] == PROMPT).nonzero()[0, 0])
-    _, again = written(lm, replace(made("tova"), put_back=(1, 1, place)), ids)
+    _, again = written(lm, replace(built("tova"), put_back=(1, 1, place)), ids)
     assert again[1][0, 1, place] == NEVER and again[1][0, 0, place] == PROMPT
     remaining = [(left_of[1][0] == NEVER).sum(-1).tolist() for left_of in (left, again)]
     assert remaining[0] == remaining[1], "another key leaves in its place"
@@ -217,16 +217,16 @@ def test_without_a_budget_all_is_as_before_and_a_key_can_be_put_back():
 )
 def test_what_cannot_be_cut_again_is_refused(name, settings, why):
     with pytest.raises(BadSetting, match=why):
-        made(name, **settings).check(tiny("llama"))
+        built(name, **settings).check(tiny("llama"))
     with pytest.raises(BadSetting, match="holds no key of each head"):
-        made("tova", budget=1, unit="kilobytes").check(load_model("demo").lm)
+        built("tova", budget=1, unit="kilobytes").check(load_model("demo").lm)
     assert seen(tiny("llama"), token_ids(1, 4)).prompts[0].places is None
 
 
 def test_a_head_that_holds_less_is_scored_by_what_it_holds():
     """TriAttention's scores have mean 0 and deviation 1 over the keys that are there."""
     lm = tiny("llama")
-    method = made("triattention")
+    method = built("triattention")
     method.check(lm)
     prompt = seen(lm, token_ids(1, 10)).prompts[0]
     short = torch.arange(10).expand(1, 2, -1).clone()

@@ -38,7 +38,7 @@ def changed(copy):
     return copy
 
 
-def said(model):
+def logits_of(model):
     with torch.no_grad():
         return model.lm(token_ids(1, 16), use_cache=False).logits
 
@@ -50,12 +50,12 @@ def test_a_lora_is_a_small_adapter_that_loads_merged_and_in_peft(base, tmp_path)
     assert (folder / WEIGHTS).is_file() and not (folder / "model.safetensors").exists()
     loaded = load_model(name)
     assert not hasattr(loaded.lm, "peft_config") and type(loaded.lm) is type(base.lm)
-    torch.testing.assert_close(said(loaded), said(tuned), rtol=1e-4, atol=1e-5)
-    assert (said(loaded) - said(base)).abs().max() > 1e-3
+    torch.testing.assert_close(logits_of(loaded), logits_of(tuned), rtol=1e-4, atol=1e-5)
+    assert (logits_of(loaded) - logits_of(base)).abs().max() > 1e-3
     by_peft = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp_path / "tiny"), str(folder))
     with torch.no_grad():
         stock = by_peft(token_ids(1, 16), use_cache=False).logits
-    torch.testing.assert_close(stock, said(tuned), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(stock, logits_of(tuned), rtol=1e-4, atol=1e-5)
     assert loaded.revision not in ("", base.revision)
     assert json.loads((folder / "about.json").read_text())["base_revision"] == base.revision
 
@@ -64,7 +64,7 @@ def test_a_whole_copy_is_a_model_and_both_are_offered(base, tmp_path):
     tuned = changed(copy_of(base))
     keep_copy(tuned, base, "tiny-full", {})
     keep_copy(changed(lora_copy(base, 2)), base, "tiny-lora", {})
-    torch.testing.assert_close(said(load_model("finetuned/tiny-full")), said(tuned))
+    torch.testing.assert_close(logits_of(load_model("finetuned/tiny-full")), logits_of(tuned))
     assert {"tiny", "finetuned/tiny-full", "finetuned/tiny-lora"} <= {model.name for model in available.on_hand()}
 
 
@@ -79,4 +79,4 @@ def test_adapters_of_other_weights_are_refused_and_of_a_copy_in_memory_merged(ba
     tuned = changed(lora_copy(hidden, 2))
     name = keep_copy(tuned, hidden, "tiny-merged", {})
     assert not (tmp_path / name / CONFIG).exists()
-    torch.testing.assert_close(said(load_model(name)), said(tuned), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(logits_of(load_model(name)), logits_of(tuned), rtol=1e-4, atol=1e-5)

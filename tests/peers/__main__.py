@@ -34,7 +34,7 @@ def environment(peer: str, home: Path) -> Path:
     return python
 
 
-def asked(peer: str, home: Path) -> dict:
+def answer_of(peer: str, home: Path) -> dict:
     """What a peer answered, held against the project."""
     began, of = time.monotonic(), importlib.import_module(f"tests.peers.of_{peer}")
     python, folder = environment(peer, home / "environment"), home / "asked"
@@ -57,7 +57,7 @@ def main(peers: list[str]) -> None:
     """Ask each, and store it."""
     for peer in peers or PEERS:
         with tempfile.TemporaryDirectory() as home:
-            write_json(HERE / f"{peer}.json", asked(peer, Path(home)))
+            write_json(HERE / f"{peer}.json", answer_of(peer, Path(home)))
         print(f"{peer}: stored", flush=True)
 
 

@@ -51,7 +51,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def asked(folder, pieces, name: str, length: int = 400, depth: float = 0.5, seed: int = 0) -> Item:  # noqa: F811
+def item_of(folder, pieces, name: str, length: int = 400, depth: float = 0.5, seed: int = 0) -> Item:  # noqa: F811
     ask = Ask(length, 3, depth=depth)
     return task(name, folder).make(pieces, ask, np.random.default_rng(seed))
 
@@ -59,15 +59,15 @@ def asked(folder, pieces, name: str, length: int = 400, depth: float = 0.5, seed
 @pytest.mark.parametrize("name", ["banking77", "nq", "alce_asqa", "msmarco", "narrativeqa"])
 def test_prompt_and_longest_answer_have_the_asked_length_and_candidates_differ(folder, pieces, name):  # noqa: F811
     for seed in range(4):
-        item = asked(folder, pieces, name, seed=seed)
+        item = item_of(folder, pieces, name, seed=seed)
         assert len(item.ids) + item.candidates.shape[1] == 400 and len(item.candidates) == 3
         assert (item.ids >= 0).all() and graded(pieces, item, item.answer) > 0
-    again = asked(folder, pieces, name, seed=3)
+    again = item_of(folder, pieces, name, seed=3)
     assert again.ids.tolist() == item.ids.tolist() and again.right == item.right
 
 
 def test_every_label_has_a_word_of_its_own_and_examples_of_all(folder, pieces):  # noqa: F811
-    item = asked(folder, pieces, "banking77")
+    item = item_of(folder, pieces, "banking77")
     text = pieces.tokenizer.decode(item.ids)
     assert text.endswith("a glad one\nlabel:") and item.gold is None
     mark = pieces.show(item.answer)
@@ -78,7 +78,7 @@ def test_every_label_has_a_word_of_its_own_and_examples_of_all(folder, pieces): 
 
 @pytest.mark.parametrize("depth", [0, 0.5, 1])
 def test_one_passage_holds_the_answer_at_its_depth(folder, pieces, depth):  # noqa: F811
-    item = asked(folder, pieces, "nq", depth=depth)
+    item = item_of(folder, pieces, "nq", depth=depth)
     text, answer = pieces.show(item.ids[: item.question]), pieces.show(item.answer)
     passage = pieces.show(item.ids[slice(*item.gold)])
     assert answer in TOWNS and stands(answer, passage) and text.count(f"is {answer},") == 1
@@ -90,19 +90,19 @@ def test_one_passage_holds_the_answer_at_its_depth(folder, pieces, depth):  # no
 
 
 def test_answers_and_passages_of_a_set_are_its_own(folder, pieces):  # noqa: F811
-    item = asked(folder, pieces, "alce_asqa")
+    item = item_of(folder, pieces, "alce_asqa")
     town, mark = pieces.show(item.answer).split(" from source ")
     assert f"Passage {mark}: {town}. The capital" in pieces.show(item.ids)
     assert graded(pieces, item, pieces.ids(f" {town}")) == 0, "an answer alone is not enough"
-    item = asked(folder, pieces, "msmarco")
+    item = item_of(folder, pieces, "msmarco")
     text = pieces.show(item.ids)
     for row, grade in zip(item.candidates, item.relevance, strict=True):
         assert f"Passage {pieces.show(row)}: passage of grade {grade}" in text
     assert sorted(item.relevance) == [1, 2, 3] and item.relevance[item.right] == 3
-    item = asked(folder, pieces, "narrativeqa")
+    item = item_of(folder, pieces, "narrativeqa")
     assert pieces.show(item.ids).count(f"was in {pieces.show(item.answer)}.") == 8
     with pytest.raises(BadSetting, match="hold no text of NarrativeQA") as caught:
-        asked(folder, pieces, "narrativeqa", length=40)
+        item_of(folder, pieces, "narrativeqa", length=40)
     assert str(caught.value).count(". ") == 0
 
 

@@ -23,7 +23,7 @@ ALL = [*OLD, *(pytest.param(name, marks=pytest.mark.slow) for name in NEW)]
 QUERY, KEY, OTHER = 40, 33, 38
 
 
-def made(family: str):
+def model_and_ids(family: str):
     """A tiny random model and tokens [T]."""
     if family in OLD:
         return tiny.tiny(family), tiny.token_ids(1)[0]
@@ -38,7 +38,7 @@ def made(family: str):
 @pytest.mark.parametrize("family", ALL)
 def test_parts_add_up_to_the_score_that_the_model_gives(family):
     """Scores are known up to a constant of their query from the attention of the stock model, whatever makes them."""
-    lm, ids = made(family)
+    lm, ids = model_and_ids(family)
     model = load_model(lm, tokenizer=byte_level())
     layer, head = model.layer_numbers[-1], model.num_heads - 1
     of_key, of_other = (why(model, ids, layer, head, QUERY, key) for key in (KEY, OTHER))
@@ -97,7 +97,7 @@ def test_every_part_of_a_llama_is_the_definition_in_float64():
 
 
 def test_positions_biases_and_rounding_are_writers_of_their_own():
-    lm, ids = made("gpt2")
+    lm, ids = model_and_ids("gpt2")
     lm = copy_of(lm)
     with torch.no_grad():
         lm.transformer.h[2].ln_1.bias.normal_()
@@ -107,13 +107,13 @@ def test_positions_biases_and_rounding_are_writers_of_their_own():
     first = why(load_model(lm, tokenizer=byte_level()), ids, 0, 0, QUERY, KEY)
     assert first.writers == ["embedding", "position", "bias"]
     lm = copy_of(tiny.tiny("llama")).bfloat16()
-    parts = why(load_model(lm, tokenizer=byte_level()), made("llama")[1], 2, 1, QUERY, KEY)
+    parts = why(load_model(lm, tokenizer=byte_level()), model_and_ids("llama")[1], 2, 1, QUERY, KEY)
     assert parts.writers[-1] == "rounding" and parts.parts["score"].sum() == pytest.approx(parts.logit, rel=1e-6)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox", pytest.param("cohere", marks=pytest.mark.slow)])
 def test_the_score_at_another_distance_is_that_of_the_key_rotated_to_it(family):
-    lm, ids = made(family)
+    lm, ids = model_and_ids(family)
     model = load_model(lm, tokenizer=byte_level())
     explained = why(model, ids, 1, 1, QUERY, KEY)
     stream = Stream(lm, ids, 1, [QUERY, KEY])
@@ -135,7 +135,7 @@ def test_the_score_at_another_distance_is_that_of_the_key_rotated_to_it(family):
 
 
 def test_what_is_no_sum_or_not_there_is_refused():
-    lm, ids = made("llama")
+    lm, ids = model_and_ids("llama")
     model = load_model(lm, tokenizer=byte_level())
     before = [(len(m._forward_hooks), len(m._forward_pre_hooks), *vars(m)) for m in lm.modules()]
     why(model, ids, 2, 0, QUERY, KEY)
@@ -148,7 +148,7 @@ def test_what_is_no_sum_or_not_there_is_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["doge", "deepseek_v4", "longcat_flash"])
 def test_families_whose_scores_are_no_such_sum_are_refused(family):
-    lm, ids = made(family)
+    lm, ids = model_and_ids(family)
     model = load_model(lm, tokenizer=byte_level())
     with pytest.raises(BadModel, match="choose another model"):
         why(model, ids, model.layer_numbers[-1], 0, QUERY, KEY)

@@ -34,19 +34,19 @@ class Known(Speaking):
         return NEXT.log()[ids] + 7.0  # a constant changes no probability
 
 
-def known():
+def known_model():
     return SimpleNamespace(lm=Known(), device=torch.device("cpu"))
 
 
 def test_losses_by_hand_and_of_a_real_model_under_the_applied_method():
-    model, observed = known(), []
+    model, observed = known_model(), []
     quality = perplexity(model, [0, 0, 1, 1, 2, 2, 0], 3, observed.append)
     assert model.lm.windows == [[[0, 0, 1]], [[1, 2, 2]]] and observed == [0.5, 1.0]
     chances = [0.5, 0.25, 0.1, 0.6]  # 0>0, 0>1 | 1>2, 2>2; the last token has no window
     np.testing.assert_allclose(quality.losses, -np.log(np.reshape(chances, (2, 2))), rtol=1e-6)
     assert quality.perplexity == pytest.approx(math.prod(chances) ** -0.25)
     assert (quality.low, quality.high, quality.units) == (None, None, 2)
-    assert perplexity(known(), [0, 1, 2], window=3).losses.shape == (1, 2), "exactly one window"
+    assert perplexity(known_model(), [0, 1, 2], window=3).losses.shape == (1, 2), "exactly one window"
     model, ids = load_model(tiny("llama")), token_ids(2, 24)
     with torch.no_grad():
         stock = model.lm(ids, labels=ids).loss.item()
@@ -58,11 +58,11 @@ def test_losses_by_hand_and_of_a_real_model_under_the_applied_method():
 
 def test_an_interval_needs_eight_blocks_and_losses_must_be_numbers():
     ids = np.random.default_rng(0).integers(0, 3, 4 * 8)
-    quality = perplexity(known(), ids, window=4)
+    quality = perplexity(known_model(), ids, window=4)
     assert quality.losses.shape == (8, 3) and (quality.units, quality.unit) == (8, "blocks of 3 tokens in this text")
     assert quality.low <= quality.perplexity <= quality.high
-    assert perplexity(known(), ids[: 4 * 7], window=4).low is None
-    model = known()
+    assert perplexity(known_model(), ids[: 4 * 7], window=4).low is None
+    model = known_model()
     model.lm = Speaking(lambda ids: torch.full((*ids.shape, 3), math.nan), 3)
     with pytest.raises(BadSetting, match="not finite"):
         perplexity(model, [0, 1, 2], window=3)
@@ -73,7 +73,7 @@ def test_an_interval_needs_eight_blocks_and_losses_must_be_numbers():
 )
 def test_windows_that_cannot_be_are_refused(ids, window, error):
     with pytest.raises(error):
-        perplexity(known(), ids, window=window)
+        perplexity(known_model(), ids, window=window)
 
 
 # --- by position --------------------------------------------------------------------------------------------------

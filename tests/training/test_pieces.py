@@ -134,7 +134,7 @@ def test_performer_passes_gradients_to_queries_and_keys():
 PLAN = {"groups": 3, "window": 4, "steps": 2, "tokens_per_step": 48, "length": 24, "calibration_windows": 2}
 
 
-def taken(tmp_path, free, monkeypatch, **plan):
+def step_with(tmp_path, free, monkeypatch, **plan):
     """Whether layers were computed again, losses, and the weights after two steps with so many bytes free."""
     monkeypatch.setattr(room, "free_bytes", lambda device: free)
     lm, ids = load_model(copy.deepcopy(tiny("llama")).double()), np.random.default_rng(0).integers(3, VOCABULARY, 400)
@@ -149,8 +149,8 @@ def taken(tmp_path, free, monkeypatch, **plan):
 @pytest.mark.parametrize("plan", [{}, {"phase": 2}, {"balance_weight": 0.1, "ema": 0.9}], ids=str)
 def test_layers_computed_again_train_to_the_same_weights(tmp_path, monkeypatch, plan):
     needed = of_training(24, 8, 32, 48, 3, VOCABULARY, 0, again=True)
-    plain = taken(tmp_path, 1e12, monkeypatch, **plan)
-    again = taken(tmp_path, needed * 1.9, monkeypatch, **plan)
+    plain = step_with(tmp_path, 1e12, monkeypatch, **plan)
+    again = step_with(tmp_path, needed * 1.9, monkeypatch, **plan)
     assert (plain[0], again[0]) == (False, True)
     assert plain[1] == pytest.approx(again[1], rel=1e-12)
     for weights in zip(plain[2], again[2], strict=True):

@@ -19,7 +19,7 @@ def direction(row: dict) -> int:
     return Comparison.of(row, AGAINST).direction
 
 
-def whole(summary: dict) -> dict:
+def drawable(summary: dict) -> dict:
     """The summary, once it is known to be what a page can draw and a file can hold."""
     assert {about["name"] for about in summary["columns"]} <= set(summary["rows"][0])
     for panel in summary["panels"]:
@@ -31,7 +31,7 @@ def whole(summary: dict) -> dict:
 def test_a_temperature_is_better_only_where_it_is_sure(sharp, sign):
     arms = FocalTemperatures().arms()
     losses = {arm: sharp if arm.name == "t 0.5" else 3.2 if arm.limits else 3.0 for arm in arms}
-    summary = whole(concluded(FocalTemperatures(), several(losses)))
+    summary = drawable(concluded(FocalTemperatures(), several(losses)))
     verdicts = {row["arm"]: direction(row) for row in summary["rows"] if against(row)}
     assert verdicts["t 0.5"] == sign and verdicts["learned"] == 1 and verdicts["t 0.4, adapted"] == 0
     assert [row["arm"] for row in summary["rows"]][:2] == ["dense", "t 0.3"] and len(summary["rows"]) == 11
@@ -66,7 +66,7 @@ def test_a_temperature_is_chosen_on_some_documents_and_reported_on_the_others():
             part["checkpoints"][-1]["means"] = means[:6] + [loss + shift for loss in means[6:]]
     (row,) = selected(arms)
     assert row["arm"] == "t 0.3" and row["against_dense"] == pytest.approx(0.2) and direction(row) == 1
-    assert "other documents choose t 0.3: higher" in whole(concluded(FocalTemperatures(), arms))["sentence"]
+    assert "other documents choose t 0.3: higher" in drawable(concluded(FocalTemperatures(), arms))["sentence"]
     assert selected(several({Arm("t 0.4", t=0.4): 3.0})) == selected(several({Arm("dense"): 3.0})) == []
 
 
@@ -99,7 +99,7 @@ def test_limits():
     arms = FocalLimits().arms()
     assert [arm.name for arm in arms] == ["dense", *(f"tau {low}-10" for low in range(1, 8)), "tau 5-11.31"]
     losses = {arm: 3.0 if arm.limits is None else 3.2 - 0.05 * arm.limits[0] for arm in arms}
-    summary = whole(concluded(FocalLimits(), several(losses)))
+    summary = drawable(concluded(FocalLimits(), several(losses)))
     rows = [row for row in summary["rows"] if row["tau_min"]]
     assert [direction(row) for row in rows] == [1, 1, 1, 0, -1, -1, -1, -1], "4 to 10 is dense training to the bit"
 
@@ -118,7 +118,7 @@ def scaling(gain: float, rows: str | None = None) -> dict:
         parameters = {96: 1000, WIDTH: 2000, 160: 4000}[arm.width]
         loss = 6 - math.log(parameters) / 4 - gain * (arm.name == "t 0.4")
         arms[arm] = pooled(arm, loss, WINDOWS * 512 // (arm.context or 512), parameters)
-    return whole(concluded(FocalScaling(rows=rows), arms))
+    return drawable(concluded(FocalScaling(rows=rows), arms))
 
 
 def test_what_a_gain_saves_and_that_none_saves_nothing():

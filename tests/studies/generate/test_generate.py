@@ -38,7 +38,7 @@ def answered(ask):
     return ask([SNAPKV, {"name": "streaming_llm", "settings": {"window": 8, "n_sink": 2}}], question="the cat?")
 
 
-def kept(result, side: int) -> np.ndarray:
+def stays_of(result, side: int) -> np.ndarray:
     shape = result.numbers["layers"], result.numbers["kv_heads"], result.numbers["cut"]
     return np.unpackbits(result.arrays["kept"][side], count=int(np.prod(shape))).reshape(shape).astype(bool)
 
@@ -49,7 +49,7 @@ def test_answers_times_and_bytes(answered):
     assert [row["label"] for row in (dense, snapkv)] == ["Dense", "SnapKV, ratio 0.75, window 4"]
     assert dense["kv_share"] == 1 and dense["kept_keys"] == result.numbers["prompt_tokens"] == result.numbers["cut"]
     budget = int(result.numbers["cut"] * 0.25)
-    assert snapkv["kept_keys"] == budget and (kept(result, 1).sum(-1) == budget).all() and kept(result, 2).all()
+    assert snapkv["kept_keys"] == budget and (stays_of(result, 1).sum(-1) == budget).all() and stays_of(result, 2).all()
     assert snapkv["kv_share"] == budget / result.numbers["cut"] and streaming["kv_share"] == 1
     assert dense["ms_first"] > 0 and streaming["masked"] and not snapkv["masked"]
     answers = result.tables["answers"]
@@ -111,7 +111,7 @@ def test_a_draft_is_right_as_far_as_it_writes_the_answer_itself(answered, ask, h
 
 def test_what_is_gone_is_not_read_and_what_was_read_is_held(answered):
     result, _ = answered
-    cached, heads = kept(result, 1), result.numbers["heads"]
+    cached, heads = stays_of(result, 1), result.numbers["heads"]
     group, cut = heads // result.numbers["kv_heads"], result.numbers["cut"]
     first = 1 + result.numbers["layers"]
     for layer in range(result.numbers["layers"]):

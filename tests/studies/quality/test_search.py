@@ -139,14 +139,14 @@ def test_other_workers_find_what_is_found_here(searched, context, saves, name, m
     methods = [{"name": name, "settings": {"window": 2} if saves == "memory" else {}}]
     alone, requests_seen = searched(saves=saves, methods=methods).numbers, []
 
-    def others(verb, requests, progress):
+    def other_workers(verb, requests, progress):
         requests_seen.append([part["places"] for part in requests])
         monkeypatch.setattr(context, "others", None)
         answers = [PARTS[verb](**part, context=context).numbers for part in requests]
-        monkeypatch.setattr(context, "others", others)
+        monkeypatch.setattr(context, "others", other_workers)
         return answers
 
-    monkeypatch.setattr(context, "others", others)
+    monkeypatch.setattr(context, "others", other_workers)
     shared = searched(saves=saves, methods=methods).numbers
     assert all(shared[part] == alone[part] for part in ("rows", "chosen", "frontier"))
     assert (

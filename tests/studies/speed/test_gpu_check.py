@@ -25,7 +25,7 @@ from tests.made.evaluating import watched_context
 CPU = torch.device("cpu")
 
 
-def nothing(done, stage):
+def no_progress(done, stage):
     """No progress."""
 
 
@@ -36,7 +36,7 @@ def test_a_machine_without_a_gpu_is_told_so():
 
 @pytest.mark.slow
 def test_attention_decoding_and_methods_are_timed():
-    rows = attention_rows([512, 1024], (4, 8), CPU, 1, 0, nothing)
+    rows = attention_rows([512, 1024], (4, 8), CPU, 1, 0, no_progress)
     assert [(row["length"], row["groups"], row["paper"]) for row in rows] == [
         (512, 4, None),
         (512, 8, None),
@@ -46,13 +46,13 @@ def test_attention_decoding_and_methods_are_timed():
     assert all(row["sort_ms"] > 0 for row in rows)
     for row in rows:
         assert row["speedup_low"] <= row["speedup"] <= row["speedup_high"] and row["speedup"] < 1.5 * row["bound"]
-    step = decode_rows([2048], 8, CPU, 2, nothing)[0]
+    step = decode_rows([2048], 8, CPU, 2, no_progress)[0]
     assert step["what"] == "decode" and step["bound"] > 4 and step["sparse_ms"] > 0
     model = load_model(shaped(SHAPE, CPU, layers=1))
     ready = untrained(model)
     assert {"dense", "focus", "quest", "snapkv", "skip_softmax"} <= {name for name, _ in ready} < set(METHODS)
     few = [ready_method for ready_method in ready if ready_method[0] in ("dense", "focus", "snapkv")]
-    rows = method_rows(model, few, 160, nothing)
+    rows = method_rows(model, few, 160, no_progress)
     assert [row["method"] for row in rows] == ["dense", "focus", "snapkv"] and not any("refused" in row for row in rows)
     assert all(row["prefill_ms"] > 0 and row["token_ms"] > 0 and row["said_bytes"] > 0 for row in rows)
 
@@ -116,14 +116,14 @@ def test_a_fit_finds_the_constants_that_made_the_times(wanted, monkeypatch, own_
         pytest.skip("no C++ compiler is here")
     true = replace(HOSTS["float32"], **wanted)
 
-    def made(dense, runs, repeats):
+    def times_of(dense, runs, repeats):
         backends = [run.keywords.get("backend") for run in runs]
         if None in backends:
             return np.array([1.25])
         members = [run.args[3] for run in runs]
         return calibrate_machine._predicted(members, backends[0], torch.float32, true)
 
-    monkeypatch.setattr(calibrate_machine, "_beside", made)
+    monkeypatch.setattr(calibrate_machine, "_beside", times_of)
     constants = calibrate_machine.host_constants("float32", 1)
     assert {name: constants[name] for name in wanted} == pytest.approx(wanted) and constants["masked"] == 1.25
 

@@ -198,11 +198,11 @@ def ask(home):
     context = watched_context(home)
     usual = {"model": str(home / "tiny"), "text": context.add_text("a text", TEXT), "repeats": 1, "new_tokens": 3}
 
-    def asked(name, **options):
+    def timed_by(name, **options):
         request = TimeMethod(**usual | options, method={"name": name} | SPECS.get(name, {}))
         return time_method(request, context=context)
 
-    return asked
+    return timed_by
 
 
 @pytest.mark.slow
