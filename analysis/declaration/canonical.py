@@ -59,7 +59,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(word)
+    raise ValueError(f"it holds {word}")
 
 
 def _whole(digits: str) -> int:

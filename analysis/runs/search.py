@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .run import Run
+from .run import Marks, Run
 
 # Arguments that say little in a list, or stand beside it.
 QUIET = {"model", "text", "seed", "long_text", "made"}
@@ -16,9 +16,9 @@ USUAL = {"router": "k8-top1", "policy": "policy"}
 LINE = 160
 
 
-@dataclass(frozen=True)
-class Row:
-    """One run in a list, with what decides over its price and its place."""
+@dataclass(frozen=True, kw_only=True)
+class Row(Marks):
+    """One run in a list: its marks, with what decides over its price and its place."""
 
     id: str
     verb: str
@@ -31,12 +31,6 @@ class Row:
     seconds: float
     tokens: int
     bytes: int
-    pinned: bool = False
-    # The reader's own words.
-    name: str = ""
-    note: str = ""
-    tags: tuple[str, ...] = ()
-    imported: str | None = None  # when it came in a bundle
     example: bool = False  # whether it came with the program
 
     @property
@@ -73,12 +67,8 @@ def row_of(run: Run) -> Row:
         seconds=run.seconds,
         tokens=tokens if isinstance(tokens, int) and tokens > 0 else 0,
         bytes=run.bytes,
-        pinned=run.marks.pinned,
-        name=run.marks.name,
-        note=run.marks.note,
-        tags=run.marks.tags,
-        imported=run.marks.imported,
         example=run.example,
+        **vars(run.marks),
     )
 
 

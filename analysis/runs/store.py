@@ -28,8 +28,6 @@ Request = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[2]
 # Pages make their controls of its runs: what somebody else computed is no answer.
 CARD = "model"
-# A deleted run can be brought back for so long.
-KEPT_DAYS = 7
 # Of requests whose run was not stored yet.
 KEPT_LINKS = 1_000
 
@@ -161,11 +159,11 @@ class RunStore(TextStore):
         self._own.remove(check_id(run_id))
 
     def discard(self, run_id: str) -> None:
-        """Deletes one own run so that `restore` can bring it back for KEPT_DAYS days; one of the same id that was
-        deleted before goes for good."""
+        """Deletes one own run so that `restore` can bring it back for `retention.KEPT_DAYS`; one of the same id that
+        was deleted before goes for good."""
         folder = self._own.folder / check_id(run_id)
         for other, when in self._trash.dates().items():
-            if when < time.time() - KEPT_DAYS * 86400 or other == run_id and folder.is_dir():
+            if when < time.time() - retention.KEPT_DAYS * 86400 or other == run_id and folder.is_dir():
                 self._trash.remove(other)
         with room(self.root), suppress(FileNotFoundError):
             self._trash.folder.mkdir(parents=True, exist_ok=True)

@@ -4,13 +4,15 @@ A file holds the numbers of a study under the names that the study gave them, an
 programs lack some of what is here; every field that may be missing has a default.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
+from ..declaration.canonical import parsed
+from ..files import read_json
 from ..places import plain_name
 from ..studies.registry import STORED, version_of
 from .store import RunStore
@@ -167,8 +169,8 @@ def _numbers(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"its file has {path.stat().st_size / 1e6:,.0f} MB")
     try:
-        numbers = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
-    except (json.JSONDecodeError, RecursionError) as error:
+        numbers = parsed(path.read_text(encoding="utf-8"))
+    except (JSONDecodeError, RecursionError) as error:
         raise ValueError("its file is damaged") from error
     if not isinstance(numbers, dict):
         raise ValueError("its file is damaged")
@@ -179,10 +181,6 @@ def _numbers(path: Path) -> dict[str, Any]:
     if not isinstance(numbers["sentence"], str) or not isinstance(numbers["protocol"], dict):
         raise ValueError("its file is damaged")
     return numbers
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"its file holds {word}")
 
 
 def study_folders(store: RunStore, model: str, revision: str) -> list[Path]:
@@ -217,9 +215,9 @@ def policies(state_folders: list[Path]) -> dict[str, dict]:
 
 def _policy(path: Path) -> dict | None:
     try:
-        stored = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= MOST_POLICY else None
-    except (OSError, ValueError, RecursionError):
+        stored = read_json(path) if path.stat().st_size <= MOST_POLICY else None
+    except OSError:
         return None
-    if not isinstance(stored, dict) or not {"layers", "heads", "policy"} <= set(stored):
+    if stored is None or not {"layers", "heads", "policy"} <= stored.keys():
         return None
     return stored if isinstance(stored["policy"], list) else None

@@ -4,11 +4,12 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
-from typing import Any, NoReturn
+from typing import Any
 
 import streamlit as st
 
 from analysis.commands.budgets import Budgets, ImportPolicy
+from analysis.declaration.canonical import parsed
 from analysis.errors import AnalysisError, BadSetting
 from analysis.limits import limits
 from analysis.runs import Run
@@ -207,7 +208,7 @@ def read_json(data: bytes) -> dict | list:
     if len(data) > MOST_BYTES:
         raise BadSetting(f"The file has {len(data) / 1e6:,.1f} MB, and a policy has 1 MB at most: give another file.")
     try:
-        document = json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
+        document = parsed(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise BadSetting(f"The file is not JSON: {A_POLICY}.") from None
     if isinstance(document, dict):
@@ -215,7 +216,3 @@ def read_json(data: bytes) -> dict | list:
     if isinstance(document, list):
         return document
     raise BadSetting(f"The file holds no policy: {A_POLICY}.")
-
-
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(word)
