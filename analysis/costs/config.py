@@ -5,16 +5,16 @@ does and said in the notes. Nothing is guessed where a wrong guess would change 
 """
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import BadModel
 from .blocks import blocks_of
-from .cautions import notes_of
 from .families import FAMILIES, GATED, NO_ATTENTION, NO_DECODER, TEXT_PARTS, UNCOUNTED
 from .formats import BYTES, formats_of
 from .keys import Keys
-from .kinds import kinds_of
+from .kinds import CSA, HCA, INDEXED, kinds_of
 from .mixers import head_sizes, mixers_of
 from .shape import Shape
 
@@ -28,6 +28,8 @@ NAMES = {  # ours -> the keys it goes by
     "vocabulary": ("vocab_size",),
 }
 MOST = {"layers": 1000, "width": 1_000_000, "heads": 10_000, "vocabulary": 100_000_000}
+STATES = ("linear", "Mamba", "convolution")
+FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 
@@ -138,3 +140,38 @@ def _family(outer: dict, config: dict) -> str:
             "model."
         )
     return TEXT_PARTS.get(family, family)
+
+
+def notes_of(shape: Shape, keys: Keys, known: bool) -> list[str]:
+    """What a reader has to know of a shape: which of its layers read keys, what is left out, what was assumed. One
+    sentence each, for the page and the command line."""
+    notes = []
+    if not known:
+        reason = f"The family {keys.family[:40]!r} is not known here" if keys.family else "The config names no family"
+        notes.append(
+            f"{reason}: its attention and its feed-forward blocks (gated, three matrices) are counted as in Llama."
+        )
+    many = len(shape.stack)
+    kinds = Counter(layer.kind for layer in shape.stack)
+    if states := [f"{kinds[kind]} {kind}" for kind in STATES if kinds[kind]]:
+        notes.append(
+            f"{shape.reading} of its {many} layers read keys; {' and '.join(states)} layers carry a state, which costs "
+            "the same at any length."
+        )
+    if any(layer.state and layer.entries for layer in shape.stack):
+        notes.append("Its layers also carry a state of fixed size beside the keys, which costs the same at any length.")
+    if kinds[INDEXED] or kinds["minimax_m3_sparse"]:
+        most = max(entries.top or 0 for layer in shape.stack for entries in layer.entries)
+        notes.append(
+            f"Its own indexer already leaves each query {most:,} keys at most; the keys and products of the "
+            "indexer stay, however few are read."
+        )
+    if kinds[CSA] or kinds[HCA]:
+        notes.append(
+            "It caches one entry for several tokens; the keys and products of its indexer stay, however few are read."
+        )
+    if further := next((keys.number(key, high=1000, default=0, low=0) for key in FURTHER if keys.values.get(key)), 0):
+        weights = further * (shape.layer_weights(shape.stack[-1]) + 2 * shape.width**2)
+        layers = "layer that predicts" if further == 1 else "layers that predict"
+        notes.append(f"Left out: {further} {layers} further tokens (MTP), about {weights / 1e9:.3g} billion weights.")
+    return notes

@@ -14,8 +14,8 @@ from ..kernels.blocks import in_blocks
 from ..kernels.pool import alone
 from . import INDEXERS
 from .base import ALL, Indexer, Inputs, State, Tables, whole_scores
-from .closed import LowRankMoments
 from .sizes import Sizes
+from .tokens import LowRankMoments
 
 # Documents of a step, steps between two looks at those that select, and looks without a gain before it stops.
 BATCH, LOOK, PATIENCE = 2, 50, 4

@@ -12,8 +12,7 @@ from ..declaration import field
 from ..errors import NotFitted
 from ..fitted import Fitted
 from ..indexers.base import Features, Inputs
-from ..indexers.layers import targets
-from ..indexers.reading import inputs_of
+from ..indexers.reading import inputs_of, targets
 from ..indexers.sizes import Sizes
 from ..indexers.state import packed, unpacked
 from ..kernels.blocks import in_blocks

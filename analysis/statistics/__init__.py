@@ -4,11 +4,10 @@ For padded texts and sliding windows transformers itself makes a mask of that si
 """
 
 from ..kernels.rank import top_p_rank
-from .far import FarReading
+from .far import FarLinks, FarReading
 from .heads import CORE, MORE, HeadReading, attention_statistics
 from .inputs import attention_inputs, forward
 from .labels import SINK, head_labels
-from .links import FarLinks
 from .numerics import Numerics
 
 __all__ = [

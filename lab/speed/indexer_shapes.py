@@ -11,7 +11,7 @@ from analysis.commands.routing import Route
 from analysis.commands.text import Model as Card
 from analysis.corpus import natural_samples, token_stream
 from analysis.errors import BadSetting
-from analysis.indexers.layers import targets
+from analysis.indexers.reading import targets
 from analysis.indexers.sizes import Sizes
 from analysis.runs import RunStore
 from analysis.runs.price import predicted, spell, spell_bytes

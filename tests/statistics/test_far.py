@@ -9,7 +9,7 @@ from analysis.methods import METHODS
 from analysis.models import load_model
 from analysis.seam.attention import Block, apply
 from analysis.statistics import FarLinks, FarReading, attention_inputs, forward
-from analysis.statistics.links import MOST
+from analysis.statistics.far import MOST
 from tests.made.tiny import FAMILIES, tiny, token_ids
 
 PROJECTIONS = ("q_proj", "c_attn", "query_key_value")  # what the hidden states enter first in an attention layer

@@ -18,8 +18,7 @@ from ...fitted import FOLDER
 from ...indexers import INDEXERS
 from ...indexers.base import Indexer, Inputs
 from ...indexers.fit import FittedIndexer, Look, reachable, spread_rows
-from ...indexers.layers import Fittings, targets
-from ...indexers.reading import read_layers
+from ...indexers.reading import Fittings, read_layers, targets
 from ...indexers.sizes import Sizes
 from ...indexers.state import METHOD, packed
 from ...kernels.parts import now
