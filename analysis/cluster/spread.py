@@ -101,7 +101,7 @@ def _runs(jobs: Jobs, verb: str, requests: dict[str, Request], progress: Progres
     failed = [f"{name}: {status.error}" for name, status in statuses.items() if status.state != "done"]
     if failed:
         raise AnalysisError(f"{len(failed)} of {len(ids)} parts failed; {failed[0]}")
-    return {name: str(status.run_id) for name, status in statuses.items()}
+    return {name: str(status.run) for name, status in statuses.items()}
 
 
 def spread_command(request: Spread, *, progress: Progress) -> Result:

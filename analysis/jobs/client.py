@@ -132,7 +132,7 @@ class Jobs:
         job = self.watch(job_id)
         if job.state not in ("interrupted", "failed", "cancelled"):
             raise BadSetting(f"The job {job_id} is {job.state}: only an interrupted, failed or cancelled one resumes.")
-        return self.submit(named(job.verb, job.args), self._table.session(job_id))
+        return self.submit(named(job.verb, job.args), job.session)
 
     def warm(self, model: str = "demo", after: float = 0.0) -> None:
         """Starts the worker, asks what it offers and lets it load the model, in the background; `after` so many

@@ -55,7 +55,10 @@ class Keeper:
         with self._lock:
             if self._closed:
                 raise AnalysisError("Focuscope was closed: start it again.")
-            self._end_hung()
+            if self.process is not None and self.process.alive:
+                for call in self.process.running:
+                    if call.abandoned is not None and time.monotonic() - call.abandoned > HUNG:
+                        self.process.kill(blame=call)
             if self.process is None or not self.process.alive:
                 try:
                     self.process = self._start()
@@ -135,10 +138,3 @@ class Keeper:
             process = self.process
         if process is not None:
             process.close(GRACE)
-
-    def _end_hung(self) -> None:
-        if self.process is None or not self.process.alive:
-            return
-        for call in self.process.running:
-            if call.abandoned is not None and time.monotonic() - call.abandoned > HUNG:
-                self.process.kill(blame=call)

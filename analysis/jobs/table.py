@@ -25,8 +25,9 @@ OPEN = ("queued", "running")
 
 @dataclass(frozen=True)
 class Job:
-    """A job as its file holds it. `seq` orders jobs; `key` is the id of the run it will make; the app `owner` took it
-    and has it in its queue; `cancel`: somebody wants it to stop."""
+    """A job as its file holds it. `seq` orders jobs; `key` is the id of the run it will make, `run` that of the one it
+    made; the app `owner` took it and has it in its queue; `state` is queued, running, done, failed, cancelled or
+    interrupted; `cancel`: somebody wants it to stop; `error`: the sentence to show. Times in ISO 8601."""
 
     id: str
     seq: int
@@ -44,26 +45,15 @@ class Job:
     ended: str | None = None
 
 
-@dataclass(frozen=True)
-class JobStatus:
-    """A job as it stands; times in ISO 8601."""
+@dataclass(frozen=True, kw_only=True)
+class JobStatus(Job):
+    """A job and how far it is."""
 
-    id: str
-    verb: str
-    args: dict[str, Any]
-    # Queued, running, done, failed, cancelled or interrupted.
-    state: str
     fraction: float  # 0 to 1
     stage: str
     seconds_left: float | None  # None while unknown
     # 1 = next, 0 = not waiting.
     queue_position: int
-    run_id: str | None  # when done
-    error: str | None  # the sentence to show
-    created: str
-    started: str | None
-    ended: str | None
-    cancelling: bool = False
 
 
 class JobTable:
@@ -181,10 +171,6 @@ class JobTable:
         """JobStatus; BadSetting for an id that is malformed or unknown."""
         return self._status(self._known(job_id))
 
-    def session(self, job_id: str) -> str:
-        """The session that submitted a job."""
-        return self._known(job_id).session
-
     def active(self, session: str | None = None) -> list[JobStatus]:
         """Jobs that wait or run, the oldest first."""
         return [self._status(job) for job in self._jobs() if job.state in OPEN and session in (None, job.session)]
@@ -202,20 +188,11 @@ class JobTable:
                 other.owner == job.owner and other.state == "queued" and other.seq <= job.seq for other in self._jobs()
             )
         return JobStatus(
-            id=job.id,
-            verb=job.verb,
-            args=job.args,
-            state=job.state,
+            **vars(job),
             fraction=1.0 if job.state == "done" else float(report.get("fraction", 0.0)),
             stage=str(report.get("stage", "")),
             seconds_left=report.get("seconds_left") if job.state == "running" else None,
             queue_position=place,
-            run_id=job.run,
-            error=job.error,
-            created=job.created,
-            started=job.started,
-            ended=job.ended,
-            cancelling=job.cancel,
         )
 
     @contextmanager

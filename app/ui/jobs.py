@@ -127,7 +127,7 @@ def strip() -> None:
             if linked.verb == "fetch":
                 st.button(f"Use {args['model']}", on_click=chips.use_model, args=(args["model"],), **look)
             _dismiss_button()
-        if makes_router and linked.run_id and (run := cached.find_run(linked.run_id)) is not None:
+        if makes_router and linked.run and (run := cached.find_run(linked.run)) is not None:
             # What moved to the trash.
             widgets.notes(run)
         return
@@ -167,7 +167,7 @@ def _live(job_ids: Sequence[str]) -> None:
                 st.progress(min(max(job.fraction, 0.0), 1.0), text=progress_words(job, silent.get(job.id, 0.0)))
                 if job.id in silent:
                     restart_button(f"job_restart_{job.id}")
-                look: dict[str, Any] = {"disabled": job.cancelling, "icon": ":material/close:", "help": help}
+                look: dict[str, Any] = {"disabled": job.cancel, "icon": ":material/close:", "help": help}
                 look["on_click"] = widgets.attempt("job_trouble")(lambda job_id: cached.jobs().cancel(job_id))
                 st.button("Cancel", key="job_cancel" if place == 0 else f"job_cancel_{job.id}", args=(job.id,), **look)
 
@@ -195,4 +195,4 @@ def progress_words(job: JobStatus, silent: float = 0.0) -> str:
         return f"{called(job.verb, job.args)}: waiting, number {job.queue_position} in the queue"
     left = "" if job.seconds_left is None or job.fraction < SURE else f", about {spell(job.seconds_left)} left"
     doing = f": {widgets.plain(job.stage)}" if job.stage else ""
-    return f"{called(job.verb, job.args)}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancelling else ''})"
+    return f"{called(job.verb, job.args)}{doing} ({job.fraction:.0%}{left}{', cancelling' if job.cancel else ''})"

@@ -61,7 +61,7 @@ def test_all_that_this_session_runs_stands_on_top_and_can_be_cancelled(client, m
 def test_a_finished_fit_offers_its_router_and_says_what_moved_to_the_trash(client):
     args, said = {"model": "demo", "groups": 6, "top": 2}, "2 runs that used the router k6-top2 moved to the trash"
     run = client.store.put(Undeclared("fit-router", args), Result({"notes": [said], "protocol": {}}), {}, 1.0)
-    client.states[JOB] = status("done", fraction=1.0, args=args, run_id=run.id)
+    client.states[JOB] = status("done", fraction=1.0, args=args, run=run.id)
     app = opened("groups", job=JOB)
     assert said in markup(app)
     app.button(key="job_use").click().run()

@@ -92,7 +92,7 @@ def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, 
         jobs.cancel(job)
         assert ended(jobs, job).state == "cancelled"
         again = ended(jobs, jobs.resume(job))
-        assert again.state == "done" and store.open(again.run_id).numbers["began_at"] == 20
+        assert again.state == "done" and store.open(again.run).numbers["began_at"] == 20
     finally:
         jobs.close()
 

@@ -33,7 +33,7 @@ def test_what_one_process_writes_another_lists(jobs, tmp_path):
         assert (waiting.state, waiting.queue_position) == ("queued", 1) and table.owners() == ["owner"]
         assert table.curve(second) == {"step": [1, 2]}, "it stays until there is another"
     other.ask_cancel(second), other.ask_cancel(third)
-    assert jobs.cancel_asked(second) and jobs.status(second).cancelling and jobs.status(third).state == "cancelled"
+    assert jobs.cancel_asked(second) and jobs.status(second).cancel and jobs.status(third).state == "cancelled"
     jobs.interrupt("owner", "It was closed.")
     assert other.status(second).state == "interrupted" and other.owners() == [] and other.status(first).state == "done"
     other.finish(second, "done")
@@ -69,6 +69,6 @@ def test_jobs_of_an_earlier_program_are_listed_and_what_is_none_is_not(jobs, tmp
     for number, text in enumerate(("", "[]", "{}", json.dumps(row), json.dumps(row | {"seq": "x"}))):
         (tmp_path / "jobs" / f"{number:012x}.json").write_text(text)
     (found,) = jobs.recent()
-    assert (found.state, found.args, found.run_id, found.fraction) == ("done", {"steps": 3}, "b" * 12, 1.0)
+    assert (found.state, found.args, found.run, found.fraction) == ("done", {"steps": 3}, "b" * 12, 1.0)
     (new,) = added(jobs, 1)
     assert [status.id for status in jobs.recent()] == [new, "a" * 12]

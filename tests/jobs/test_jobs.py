@@ -64,7 +64,7 @@ def test_a_job_reports_how_far_it_is(jobs):
     status = ended(jobs, job)
     assert jobs.curve(job) is None, "a job that is done has a run to draw from"
     assert (status.state, status.fraction, status.error, status.seconds_left) == ("done", 1.0, None, None)
-    assert jobs.store.open(status.run_id).verb == "gate" and status.created <= status.started <= status.ended
+    assert jobs.store.open(status.run).verb == "gate" and status.created <= status.started <= status.ended
     assert jobs.active() == [] and [other.id for other in jobs.recent("one")] == [job]
 
 
@@ -86,7 +86,7 @@ def test_requests_are_served_inside_a_long_job_which_does_not_notice(jobs):
     assert answers == list(range(-5, 0)) and jobs.watch(job).state == "running"
     open_gate(jobs, "a")
     status = ended(jobs, job)
-    assert status.state == "done" and jobs.store.open(status.run_id).numbers["same_draw"]
+    assert status.state == "done" and jobs.store.open(status.run).numbers["same_draw"]
 
 
 @BOTH
@@ -166,7 +166,7 @@ def test_a_request_served_inside_a_killed_job_is_put_to_the_next_worker(jobs, mo
 
 def test_a_failed_job_carries_the_sentence(jobs):
     status = ended(jobs, jobs.submit(Undeclared("bad-text", {})))
-    assert (status.state, status.run_id) == ("failed", None) and status.error.startswith("the text has 3 characters")
+    assert (status.state, status.run) == ("failed", None) and status.error.startswith("the text has 3 characters")
     assert "no study" in ended(jobs, jobs.submit(Undeclared("nothing", {}))).error
     with pytest.raises(BadSetting, match="is done: only an interrupted"):
         jobs.resume(ended(jobs, jobs.submit(Undeclared("count", {}))).id)
@@ -182,7 +182,7 @@ def test_a_killed_worker_interrupts_its_job_which_resumes_from_its_checkpoint(jo
     assert ended(jobs, waiting).state == "done"  # the next job runs
     again = jobs.resume(job)
     status = ended(jobs, again)
-    assert again != job and status.state == "done" and jobs.store.open(status.run_id).numbers["began_at"] == 20
+    assert again != job and status.state == "done" and jobs.store.open(status.run).numbers["began_at"] == 20
     assert again in [other.id for other in jobs.recent("one")] and jobs.watch(job).state == "interrupted"
 
 
@@ -213,7 +213,7 @@ def test_a_stopped_worker_is_told_from_one_that_works_and_another_takes_up_its_j
     assert until(jobs.silent)[job] > 8 and jobs.status()["state"] == "silent" and jobs.watch(job).state == "running"
     jobs.restart()
     status = ended(jobs, job)
-    assert status.state == "done" and jobs.store.open(status.run_id).numbers["began_at"] == 20, "from its checkpoint"
+    assert status.state == "done" and jobs.store.open(status.run).numbers["began_at"] == 20, "from its checkpoint"
     assert gone(pid) and jobs.status()["pid"] != pid and jobs.silent() == {}
 
 
@@ -264,7 +264,7 @@ def test_a_killed_app_interrupts_its_jobs_and_its_worker_ends(jobs):
     assert status.state == jobs.watch(waiting).state == "interrupted" and "resume it" in status.error
     assert gone(int(pid))
     again = jobs.resume(job)
-    run = jobs.store.open(ended(jobs, again).run_id)
+    run = jobs.store.open(ended(jobs, again).run)
     assert run.numbers["began_at"] == 20 and ended(jobs, jobs.resume(waiting)).state == "done"
 
 
@@ -289,7 +289,7 @@ def test_closing_interrupts_and_a_fresh_client_resumes(tmp_path):
     first.close()
     second = Jobs(store, STUDIES)
     assert second.watch(job).state == second.watch(waiting).state == "interrupted"
-    assert store.open(ended(second, second.resume(job)).run_id).numbers["began_at"] == 20
+    assert store.open(ended(second, second.resume(job)).run).numbers["began_at"] == 20
     second.close()
     assert list((tmp_path / "owners").iterdir()) == []
 

@@ -219,7 +219,7 @@ def test_a_request_that_kills_the_worker_gets_a_sentence_and_the_others_an_answe
 def test_an_equal_request_is_not_repeated_by_the_queue(jobs):
     run = jobs.request(Undeclared("echo", {"value": 3}))
     done = jobs.watch(jobs.submit(Undeclared("echo", {"value": 3})))
-    assert (done.state, done.run_id, done.fraction) == ("done", run.id, 1.0)
+    assert (done.state, done.run, done.fraction) == ("done", run.id, 1.0)
 
 
 @pytest.mark.slow

@@ -263,5 +263,5 @@ class FakeJobs:
 def status(state: str, **more) -> JobStatus:
     """A job in some state."""
     blank = {"id": "0123456789ab", "verb": "fit-router", "args": {}, "state": state, "fraction": 0.0, "stage": ""}
-    blank |= {"seconds_left": None, "queue_position": 0, "run_id": None, "error": None}
-    return JobStatus(**(blank | {"created": "2026-01-01T00:00:00+00:00", "started": None, "ended": None} | more))
+    blank |= {"seq": 1, "key": "0" * 12, "session": "", "owner": "", "seconds_left": None, "queue_position": 0}
+    return JobStatus(**(blank | {"created": "2026-01-01T00:00:00+00:00"} | more))
