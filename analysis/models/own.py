@@ -1,8 +1,7 @@
 """What a model does by itself to what its heads read, before any method: in sentences."""
 
 from ..seam.entries import compresses
-from ..seam.gates import gate_projection
-from ..seam.layers import attention_modules, has_sinks
+from ..seam.layers import attention_modules, gate_projection, has_sinks
 from .loading import Model
 
 

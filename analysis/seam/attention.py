@@ -27,9 +27,8 @@ from .cache import CompactLayer, GroupedLayer, InOrder
 from .cache_checks import check_keys, guarded, layer_of
 from .calls import MASKED, Attended, Block, Call, Ran
 from .entries import Entries, apart, compresses
-from .gates import gate_projection
 from .hooks import Hooks
-from .layers import attention_modules, stock_attention
+from .layers import attention_modules, gate_projection, stock_attention
 from .read_on import places_of_states
 from .reference import Reading, Watch, by_blocks
 from .token_memory import TokenMemory

@@ -22,6 +22,8 @@ KINDS = {
     "moe": "experts alone",
     "mlp": "feed-forward alone",
 }
+# Names of an output projection.
+PROJECTIONS = ("o_proj", "out_proj")
 
 
 def has_sinks(lm: PreTrainedModel) -> bool:
@@ -118,6 +120,21 @@ def attention_as(lm: PreTrainedModel, implementation: str) -> Iterator[None]:
         yield
     finally:
         lm.set_attn_implementation(stock)
+
+
+def gate_projection(module: Any) -> torch.nn.Linear | None:
+    """The output projection of an attention module with an output gate; None of one without.
+
+    Families of 2025 and later multiply what a head has read by a sigmoid of what entered the layer, before the output
+    projection (Qwen3-Next and Qwen3.5 each size of a head, LFM3 each head). Such gates are called by many names and lie
+    in many projections, so one is met where it has acted: in what enters the output projection.
+    """
+    names = inspect.unwrap(type(module).forward).__code__.co_names
+    projection = next((getattr(module, name) for name in PROJECTIONS if hasattr(module, name)), None)
+    # one that was configured without its gate
+    absent = "g_proj" in names and module.g_proj is None
+    gated = "sigmoid" in names and not absent and isinstance(projection, torch.nn.Linear)
+    return projection if gated else None
 
 
 def empty_model(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:

@@ -7,7 +7,7 @@ from ..kernels.rank import top_p_rank
 from .far import FarLinks, FarReading
 from .heads import CORE, MORE, HeadReading, attention_statistics
 from .inputs import attention_inputs, forward
-from .labels import SINK, head_labels
+from .names import SINK, head_labels
 from .numerics import Numerics
 
 __all__ = [

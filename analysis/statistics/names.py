@@ -1,4 +1,5 @@
-"""What heads are called, by the definitions of the literature, and a reader of how far every head fits them.
+"""What heads are called, by the definitions of the literature, and a reader of how far every head fits them; and one
+short label for what a head does.
 
 A definition names a span of keys for each query: what a head of that name reads there. The same measure on displaced
 spans (another distance, another place) is the null: a head that scores there as well has no claim to the name.
@@ -7,12 +8,24 @@ spans (another distance, another place) is the null: a head that scores there as
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 
 from ..seam.attention import Block
-from .labels import DIFFUSE, LOCAL, PREVIOUS, SINK
 
+# Mass on the first token: little else is read.
+SINK = 0.5
+# Mass on the token right before.
+PREVIOUS = 0.3
+# Times what even reading puts on the tokens that follow earlier copies.
+INDUCTION = 3.0
+# Far peaks above even reading.
+FAR = 0.05
+# Mass less than the window back.
+LOCAL = 0.9
+# Of the entropy of even reading.
+DIFFUSE = 0.8
 # Mean attention from which an earlier copy, or what followed it, is what a head reads.
 ASKED = 0.3
 # Of the answer's tokens (Wu et al. 2024, section 2).
@@ -113,3 +126,23 @@ def steady(best: np.ndarray, first: int) -> np.ndarray:
     back += best.shape[-1]
     usual = np.array([np.bincount(distances.ravel()).argmax() for distances in back.reshape(-1, *back.shape[2:])])
     return (back == usual.reshape(back.shape[:2])[..., None, None]).mean(-1)
+
+
+def head_labels(heads: pd.DataFrame, chance: pd.DataFrame) -> list[str]:
+    """A short label for each row of `HeadReading.table`, held against `HeadReading.chance`.
+
+    The first that fits: `sink` (at least half of its attention on the first token), `previous token` (30% or more on
+    the token before), `induction` (3 times as much as even reading on what followed earlier copies of a token), `far`
+    (`far_peaks` of 5% or more), `diffuse` (80% or more of the entropy of even reading), `local` (90% or more less
+    than a window back), else `mixed`. The thresholds are this project's, and a label says less than the numbers.
+    """
+    even = heads[["layer"]].merge(chance, on="layer", how="left")
+    fits = {
+        "sink": heads["first_token_mass"] >= SINK,
+        "previous token": heads["previous_token"] >= PREVIOUS,
+        "induction": heads["induction"] >= INDUCTION * even["induction"].to_numpy(),
+        "far": heads["far_peaks"] >= FAR,
+        "diffuse": heads["entropy"] >= DIFFUSE * even["entropy"].to_numpy(),
+        "local": heads["window_mass"] >= LOCAL,
+    }
+    return [next((name for name, fit in fits.items() if fit.iloc[row]), "mixed") for row in range(len(heads))]
