@@ -74,7 +74,10 @@ class Inbox:
         for message in messages(stream):
             with self._changed:
                 if "cancel" in message:
-                    self._cancel(message["cancel"])
+                    # It is handed out next all the same, and answers "cancelled" without beginning its work.
+                    for task in (*self._current, *self._requests, *self._jobs):
+                        if task.id == message["cancel"]:
+                            task.cancelled = True
                 elif "do" in message:
                     kind, verb = message.get("kind", ""), message.get("verb", "")
                     task = Task(message["do"], kind, verb, message.get("args", {}))
@@ -85,9 +88,3 @@ class Inbox:
             self._changed.notify_all()
         time.sleep(GRACE)
         os._exit(3)
-
-    def _cancel(self, task_id: str) -> None:
-        """A waiting task is handed out next all the same, and answers "cancelled" without beginning its work."""
-        for task in (*self._current, *self._requests, *self._jobs):
-            if task.id == task_id:
-                task.cancelled = True

@@ -32,7 +32,9 @@ def whole(title: str, markup: str, scripts: Sequence[str], data: Mapping[str, An
     `data`: by the id under which a script finds it, base64 of bytes or JSON of anything else. The policy lets this one
     script run, and workers that are made of text in the page; nothing may be loaded or sent.
     """
-    script = "\n".join([*map(_script, SCREEN), _closed("headMap", "heads"), *map(_script, scripts)])
+    # A script of the app whose names are its own.
+    head_map = f"const headMap = (() => {{\n{_script('heads')}\nreturn headsScreen\n}})()"
+    script = "\n".join([*map(_script, SCREEN), head_map, *map(_script, scripts)])
     style = "\n".join([style, *(source(f"{name}.css") for name in ("text", "read", "heads", "page"))])
     held = {"worker": "\n".join(map(_script, WORKER))} | {name: _packed(value) for name, value in data.items()}
     blocks = "".join(f'<script type="text/plain" id="{name}">{words}</script>\n' for name, words in held.items())
@@ -50,11 +52,6 @@ def whole(title: str, markup: str, scripts: Sequence[str], data: Mapping[str, An
 def _script(name: str) -> str:
     """A script; what it exports is called by its own name, as `readScreen` of `read`."""
     return source(f"{name}.js").replace("export default function", f"const {name}Screen = function")
-
-
-def _closed(name: str, file: str) -> str:
-    """A script of the app whose names are its own."""
-    return f"const {name} = (() => {{\n{_script(file)}\nreturn {file}Screen\n}})()"
 
 
 def _packed(value: Any) -> str:

@@ -99,7 +99,7 @@ def estimated(model: "Model", ids: torch.Tensor, by: str = "zero", seed: int = 0
         p.requires_grad_(False)
     try:
         with apply(lm, recorder), torch.enable_grad():
-            _loss(lm, ids).backward()
+            next_tokens(lm, ids.to(lm.device)).losses(lm, ids[:, 1:]).mean().backward()
     finally:
         for p in trained:
             p.requires_grad_(True)
@@ -193,7 +193,3 @@ def _divergence(lm: Any, reference: NextTokens, said: NextTokens) -> np.ndarray:
         pairs = zip(theirs.flatten(0, 1).split(rows), logits.flatten(0, 1).split(rows), strict=True)
         parts.append(torch.cat([divergence(*pair) for pair in pairs]).view(logits.shape[:2]))
     return torch.cat(parts, 1)[:, :-1].cpu().numpy()
-
-
-def _loss(lm: Any, ids: torch.Tensor) -> torch.Tensor:
-    return next_tokens(lm, ids.to(lm.device)).losses(lm, ids[:, 1:]).mean()

@@ -106,9 +106,9 @@ class Explaining:
         vectors = [self._vectors(side, self.stream.run(values, each)) for each in (norms, None)]
         followed = self._followed(writer, by)
         vectors += [] if followed is None else [self._vectors(side, followed, self.stream.places)]
-        predicted, measured, *rest = (
-            (self._logits(*self._sides(side, each)) - self.logits).numpy() for each in vectors
-        )
+        queries, keys = self.written.model_queries, self.written.model_keys
+        logits = [self._logits(each, keys) if side == QUERY else self._logits(queries, each) for each in vectors]
+        predicted, measured, *rest = ((of_side - self.logits).numpy() for of_side in logits)
         of_writers = self.written.queries if side == QUERY else self.written.keys
         bias = of_writers[self.written.writers.index(BIAS)]
         (left, anew), at = (each - bias for each in vectors[:2]), self.query if side == QUERY else self.key
@@ -139,12 +139,6 @@ class Explaining:
         group = self.head * prompt.key.shape[1] // prompt.query.shape[1]
         of_side = prompt.query[0, self.head] if side == QUERY else prompt.key[0, group]
         return of_side[places].double().cpu()
-
-    def _sides(self, side: str, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, those of one side replaced."""
-        if side == QUERY:
-            return vectors, self.written.model_keys
-        return self.written.model_queries, vectors
 
     def _logits(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Of every pair, from queries and keys at all places [P, D]."""

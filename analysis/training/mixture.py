@@ -51,11 +51,6 @@ def articles(text: str) -> list[str]:
     return [part for part in re.split(r"(?m)^(?= = [^=\n]+ = *$)", text) if part.strip()]
 
 
-def whole_file(text: str) -> list[str]:
-    """A file is a document."""
-    return [text]
-
-
 @dataclass(frozen=True)
 class Domain:
     """One part of the mixture: its folder, its share of the training tokens, and how its files become documents."""
@@ -64,7 +59,7 @@ class Domain:
     share: float
     folder: str
     prepare: Callable[[str], str]
-    split: Callable[[str], list[str]] = whole_file
+    split: Callable[[str], list[str]] = lambda text: [text]  # a file is a document
 
 
 # Of novels, hard-wrapped lines are joined and paragraphs stay.
