@@ -1,7 +1,6 @@
 """The job table: what was asked, how far it is and how it ended, outside every process that may die."""
 
 import json
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,8 @@ from ..declaration.command import Command
 from ..errors import BadSetting, Busy
 from ..files import clear, exclusive, read_json, sweep, write_json, write_text
 from ..limits import limits
-from ..runs.catalogue import Catalogue, Stamp, stamp
-from ..runs.keys import check_id, is_id
+from ..runs.catalogue import Catalogue
+from ..runs.keys import check_id
 from ..runs.run import now
 from ..runs.shelf import room
 
@@ -66,7 +65,7 @@ class JobTable:
             self._progress.mkdir(parents=True, exist_ok=True)
         sweep(self._folder)
         sweep(self._progress)
-        self._catalogue = Catalogue(self._folder, self._stamps, self._read)
+        self._catalogue = Catalogue(self._folder, self._read, ".json")
 
     def add(self, key: str, request: Command, session: str, owner: str) -> str:
         """Id of a new queued job; an equal one that still waits or runs is answered with its own id.
@@ -227,7 +226,3 @@ class JobTable:
         if job.id != job_id or not isinstance(job.seq, int):
             return None
         return replace(job, args=args, cancel=bool(job.cancel))
-
-    def _stamps(self) -> dict[str, Stamp]:
-        names = [name.removesuffix(".json") for name in os.listdir(self._folder)]
-        return {name: stamp(self._folder / f"{name}.json") for name in names if is_id(name)}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from .keys import is_id
+
 # Ns: file systems date changes in ticks of up to 10 ms, so a younger date may hide one more.
 SETTLED = 50_000_000
 
@@ -39,13 +41,11 @@ def stamp(*paths: Path | str) -> Stamp:
 class Catalogue(Generic[Entry]):
     """Entries of `folder` in the order in which they arrived, so that a changed clock does not matter.
 
-    `stamps()` names what is there now; `read(name)` makes its entry, or None for what is none.
+    Each lies in a file or folder called by an id and `suffix`; `read(id)` makes the entry, or None for what is none.
     """
 
-    def __init__(
-        self, folder: Path, stamps: Callable[[], dict[str, Stamp]], read: Callable[[str], Entry | None]
-    ) -> None:
-        self._folder, self._stamps, self._read = folder, stamps, read
+    def __init__(self, folder: Path, read: Callable[[str], Entry | None], suffix: str = "") -> None:
+        self._folder, self._read, self._suffix = folder, read, suffix
         self._entries: dict[str, tuple[Stamp, Entry | None]] = {}
         # Of the folder when its entries were last compared with it; -1: it may hide a change.
         self._folder_time = -1
@@ -66,7 +66,9 @@ class Catalogue(Generic[Entry]):
             return [entry for _, entry in self._entries.values() if entry is not None]
 
     def _compare(self) -> None:
-        stamps = self._stamps()
+        # A run's files are replaced by renaming, which dates its folder; one look instead of three at each run.
+        names = (name.removesuffix(self._suffix) for name in os.listdir(self._folder) if name.endswith(self._suffix))
+        stamps = {name: stamp(f"{self._folder}/{name}{self._suffix}") for name in names if is_id(name)}
         settled = time.time_ns() - SETTLED
         self._entries = {name: pair for name, pair in self._entries.items() if name in stamps}
         arrived: list[tuple[str, Entry]] = []

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import os
 import secrets
 import shutil
 import threading
@@ -39,7 +38,7 @@ class Shelf:
         self.newer: dict[str, str] = {}
         self._open: dict[str, tuple[Stamp, Run]] = {}
         self._lock = threading.Lock()
-        self._catalogue = Catalogue(folder, self._stamps, self._row)
+        self._catalogue = Catalogue(folder, self._row)
 
     def rows(self) -> list[Row]:
         """What lists need to know of each run, the newest first."""
@@ -122,10 +121,6 @@ class Shelf:
         with room(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             sweep(self.folder, *PARTIAL, "*/.tmp-*")
-
-    def _stamps(self) -> dict[str, Stamp]:
-        # A run's files are replaced by renaming, which dates its folder; one look instead of three at each run.
-        return {name: stamp(f"{self.folder}/{name}") for name in os.listdir(self.folder) if is_id(name)}
 
     def _row(self, run_id: str) -> Row | None:
         run = self.read(run_id)

@@ -11,8 +11,8 @@ from typing import Any
 from ..corpus import read_text, sample_texts, text_hash
 from ..errors import BadSetting, BadText
 from ..files import clear, sweep, write_text
-from .catalogue import Catalogue, Stamp, stamp
-from .keys import check_id, is_id
+from .catalogue import Catalogue
+from .keys import check_id
 from .run import now
 from .shelf import room
 
@@ -41,7 +41,7 @@ class TextStore:
 
     def __init__(self) -> None:
         self._folder = self.root / "texts"
-        self._texts = Catalogue(self._folder, self._stamps, self._entry)
+        self._texts = Catalogue(self._folder, self._entry, ".json")
         sweep(self._folder)
 
     def put_text(self, text: str, name: str, said: str = "", beside: Container[str] = ()) -> str:
@@ -110,9 +110,6 @@ class TextStore:
         except (ValueError, KeyError, TypeError) as error:
             log.warning("The stored text %s cannot be read (%s); it is ignored.", key, type(error).__name__)
         return None
-
-    def _stamps(self) -> dict[str, Stamp]:
-        return {path.stem: stamp(path) for path in self._folder.glob("*.json") if is_id(path.stem)}
 
     def _entry(self, key: str) -> StoredText | None:
         content = self._whole(key)
