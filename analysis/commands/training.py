@@ -53,9 +53,7 @@ class Finetune(OfModel):
         False, "keep the trained copies as models: finetuned/NAME, of LoRA the adapter alone", control="tuned_keep"
     )
     benchmarks: bool = field(
-        False,
-        "ask every copy the benchmarks of Focus' tables too, from models_cache/benchmarks",
-        control="tuned_asked",
+        False, "ask every copy the benchmarks of Focus' tables too, from models_cache/benchmarks", control="tuned_asked"
     )
     output: str | None = field(None, "file or folder to write")
     work: str | None = field(None, "folder of intermediate results to continue from (default: beside the output)")

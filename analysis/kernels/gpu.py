@@ -64,13 +64,7 @@ def side_by_side(
 
 
 def strangers(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    members: Tensor,
-    window: int,
-    scale: float,
-    far: tuple[Tensor, Tensor, Tensor],
+    q: Tensor, k: Tensor, v: Tensor, members: Tensor, window: int, scale: float, far: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Add the keys less than `window` back that share no group with their query: `far` (out [S, H, D], lse [H, S], slot
     [B, T]) as `side_by_side` gives it -> (out [B, H, T, D], lse float32 [B, H, T])."""

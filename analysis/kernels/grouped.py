@@ -61,13 +61,7 @@ def grouped_attention(
 
 
 def planned_attention(
-    chosen: "Plan",
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale: float,
-    n_sink: int = 0,
-    sink_logits: Tensor | None = None,
+    chosen: "Plan", q: Tensor, k: Tensor, v: Tensor, scale: float, n_sink: int = 0, sink_logits: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """What `grouped_attention` computes, by a plan that was made for these states: planning costs a look at all
     memberships. q [B, H, T, D], k and v [B, G, T, D] -> (out [B, H, T, D], lse [B, H, T])."""

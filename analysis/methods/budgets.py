@@ -96,9 +96,7 @@ class PyramidKV(ByRule):
     paper = "Cai et al., 2024 (PyramidKV), arXiv 2406.02069"
 
     short: str = field(
-        "turned",
-        "budgets in a prompt too short for the line: a flatter line, or even ones",
-        options=("turned", "even"),
+        "turned", "budgets in a prompt too short for the line: a flatter line, or even ones", options=("turned", "even")
     )
 
     def kept_keys(self, layer: int, scores: Tensor) -> Tensor:

@@ -171,14 +171,7 @@ class LearnedIndexer(Method):
         return Features(queries, weights[0] if weights else None, keys)
 
     def _chosen(
-        self,
-        layer: int,
-        of_queries: Tensor,
-        of_keys: Tensor,
-        rows: Tensor,
-        begins: int,
-        visible: Tensor,
-        free: Tensor,
+        self, layer: int, of_queries: Tensor, of_keys: Tensor, rows: Tensor, begins: int, visible: Tensor, free: Tensor
     ) -> Tensor:
         """Which keys queries at places `rows` [n] read beside those that all read, bool [S, n, Tk]; the first key
         is at place `begins`, `visible` [n, Tk] are those that it sees and of them `free` those that may be chosen."""

@@ -65,12 +65,7 @@ def triattention_scores(
 
 
 def expected_logits(
-    query_mean: Tensor,
-    query_abs: Tensor,
-    keys: Tensor,
-    now: int,
-    rates: Tensor,
-    offsets: Iterable[int] | None = None,
+    query_mean: Tensor, query_abs: Tensor, keys: Tensor, now: int, rates: Tensor, offsets: Iterable[int] | None = None
 ) -> Tensor:
     """The same of keys complex [G, L, D/2] that are turned already, which need no position: float64 [H, L]."""
     steps = OFFSETS if offsets is None else tuple(offsets)
