@@ -1,33 +1,17 @@
 """The statistics of attention rows by torch, for accelerators: the compiled twin is `measure_rows` of
 `analysis.kernels.rows`, and a test holds them together."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from ..kernels.native.measured import Texts
 from ..kernels.rank import PEAKS, top_p_rank
 
 # Of distance: the token itself, 1, 2 to 3, 4 to 7, ... tokens back.
 BINS = 32
 
 
-@dataclass(frozen=True)
-class About:
-    """What is asked of every row, and the texts [B, T]: `first` [B] the first real token's place, `real` bool,
-    `earlier` int64 where a token last stood before (-1: nowhere), `ids` the tokens."""
-
-    mass: float
-    window: int
-    without_first: bool
-    more: bool
-    first: Tensor
-    real: Tensor
-    earlier: Tensor
-    ids: Tensor
-
-
-def by_torch(scores: Tensor, start: int, about: About) -> tuple[Tensor, Tensor, Tensor]:
+def by_torch(scores: Tensor, start: int, about: Texts[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Queries start..start + n of all heads: scores float32 [B, H, n, m], -inf where a key is not visible.
 
     -> (weights [B, H, n, m] summing to 1, or to 0 where no key is visible; found [B, H, n, 9], NaN where not defined;

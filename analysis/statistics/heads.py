@@ -12,7 +12,7 @@ from ..kernels.native import measured
 from ..kernels.pool import accelerated, on_host
 from ..kernels.rank import check_mass
 from ..seam.attention import apply
-from .by_torch import BINS, About, by_torch
+from .by_torch import BINS, by_torch
 from .inputs import batch, check_room, earlier
 from .numerics import Numerics
 from .reader import Reader
@@ -86,7 +86,7 @@ class HeadReading:
         # Sums of OWN over queries, and how many they were.
         self.own, self.own_queries = np.zeros((len(OWN), layers, heads)), np.zeros((len(OWN), layers))
         self.columns: list[np.ndarray] = []
-        self._on_device: dict[torch.device | str, About] = {}
+        self._on_device: dict[torch.device | str, measured.Texts[torch.Tensor]] = {}
 
     @torch.no_grad()
     def read(self, model: "Model", token_ids: Any, attention_mask: Any = None, reader: Reader | None = None) -> None:
@@ -107,10 +107,8 @@ class HeadReading:
 
     def begin(self, ids: torch.Tensor, real: torch.Tensor) -> None:
         """New texts, ids int64 [B, T], and which tokens are no padding: what follows is about them."""
-        self._ids, self._real, self._earlier = ids, real, earlier(ids, real)
-        self._first = real.int().argmax(1)
-        self._on_device = {}
-        facts = (np.ascontiguousarray(fact) for fact in (self._first.numpy(), self._real.numpy(), self._earlier))
+        self._real, self._on_device = real, {}
+        facts = map(np.ascontiguousarray, (real.int().argmax(1).numpy(), real.numpy(), earlier(ids, real), ids.numpy()))
         self._texts = measured.Texts(self.mass, self.window, self.without_first, self.more, *facts)
         if self.head is not None:
             self.columns.append(np.full((*ids.shape, len(ALL)), np.nan))
@@ -173,12 +171,12 @@ class HeadReading:
         for totals, increment in zip((self.sums, self.counts, self.distance), added, strict=True):
             totals[layer, head] += increment
 
-    def about(self, device: torch.device | str) -> About:
+    def about(self, device: torch.device | str) -> measured.Texts[torch.Tensor]:
         """What is asked and the facts of the texts, on a device."""
         if device not in self._on_device:
-            facts = self._first, self._real, torch.from_numpy(self._earlier), self._ids
-            settings = self.mass, self.window, self.without_first, self.more
-            self._on_device[device] = About(*settings, *(fact.to(device) for fact in facts))
+            here = self._texts.first, self._texts.real, self._texts.earlier, self._texts.ids
+            facts = (torch.from_numpy(fact).to(device) for fact in here)
+            self._on_device[device] = measured.Texts(self.mass, self.window, self.without_first, self.more, *facts)
         return self._on_device[device]
 
     def means(self) -> np.ndarray:

@@ -24,7 +24,7 @@ def texts_of(length, first=0, mass=0.9, window=16, without_first=False, ids=None
     for place in range(first, length):
         earlier[0, place] = last.get(ids[place], -1)
         last[ids[place]] = place
-    return measured.Texts(mass, window, without_first, True, np.array([first]), real, earlier)
+    return measured.Texts(mass, window, without_first, True, np.array([first]), real, earlier, np.array(ids)[None])
 
 
 def measured_by(scores, start, texts, by=measured.measure_rows):

@@ -11,11 +11,11 @@ from transformers.cache_utils import DynamicCache
 
 from analysis.files import read_json
 from analysis.kernels import packed
+from analysis.kernels.native.measured import Texts
 from analysis.models import Model
 from analysis.places import CACHE
 from analysis.seam.attention import apply, ran
 from analysis.seam.calls import MASKED
-from analysis.statistics.by_torch import About
 from analysis.statistics.heads import HeadReading
 from analysis.statistics.reader import KERNEL, Reader
 from analysis.studies.speed import gpu_check, gpu_tables
@@ -73,7 +73,7 @@ def test_a_layer_is_asked_for_its_sums_once(masked):
         on_device = torch.device(f"{NAME}:0")
         ids = torch.ones(1, TOKENS, dtype=torch.long, device=on_device)
         # a text's facts are brought there once
-        reading._on_device[on_device] = About(reading.mass, reading.window, False, True, ids[:, 0], ids > 0, ids, ids)
+        reading._on_device[on_device] = Texts(reading.mass, reading.window, False, True, ids[:, 0], ids > 0, ids, ids)
         with apply(lm, Reader(reading), kernels=True), Crossings():
             device.asked.clear()
             # without a cache the model makes a mask where it may not ask whether it needs one

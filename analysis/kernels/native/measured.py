@@ -9,7 +9,7 @@ cache; then its values.
 from ctypes import POINTER, Structure, byref, c_double, c_float, c_int, c_long, c_void_p
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -41,18 +41,22 @@ class _Layer(Structure):
 programs = partial(native.programs, "measured", POINTER(_Layer), c_long)
 
 
+Facts = TypeVar("Facts", np.ndarray, Tensor)
+
+
 @dataclass(frozen=True)
-class Texts:
+class Texts(Generic[Facts]):
     """What is asked of rows, and the facts of texts: `first` int64 [B], the place of the first real token; `real` bool
-    [B, T]; `earlier` int64 [B, T], where a token last stood before, or -1."""
+    [B, T]; `earlier` int64 [B, T], where a token last stood before, or -1; `ids` int64 [B, T], the tokens."""
 
     mass: float
     window: int
     without_first: bool
     more: bool
-    first: np.ndarray
-    real: np.ndarray
-    earlier: np.ndarray
+    first: Facts
+    real: Facts
+    earlier: Facts
+    ids: Facts
 
     def asked(self) -> _Asked:
         """As the program reads it."""
@@ -71,7 +75,7 @@ def attention(
     k: Tensor,
     v: Tensor,
     scale: float,
-    texts: Texts,
+    texts: Texts[np.ndarray],
     sums: np.ndarray,
     counts: np.ndarray,
     distance: np.ndarray,
@@ -100,7 +104,7 @@ def attention(
 def measure_rows(
     scores: np.ndarray,
     start: int,
-    texts: Texts,
+    texts: Texts[np.ndarray],
     text: int,
     measured: np.ndarray,
     totals: np.ndarray,
