@@ -72,11 +72,11 @@ def pytest_collection_modifyitems(items):
         return bool(item.get_closest_marker("browser")) or "app_server" in item.fixturenames
 
     longest = [item for item in items if item.get_closest_marker("timeout") and not is_served(item)]
-    others = [item for item in items if item not in longest]
-    others.sort(key=lambda item: (not is_served(item), "walked" not in item.fixturenames))
+    rest_of = [item for item in items if item not in longest]
+    rest_of.sort(key=lambda item: (not is_served(item), "walked" not in item.fixturenames))
     # `--dist worksteal` cuts the list into pieces of one length.
     second = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    items[:] = others[:second] + longest + others[second:]
+    items[:] = rest_of[:second] + longest + rest_of[second:]
 
 
 def pytest_collection_finish():
@@ -231,6 +231,6 @@ def page(visitor):
 
 def is_outside(url: str) -> bool:
     """Whether a request left this machine."""
-    scheme, _, rest = url.partition("://")
-    host = rest.split("/")[0].rsplit(":", 1)[0]
+    scheme, _, remainder = url.partition("://")
+    host = remainder.split("/")[0].rsplit(":", 1)[0]
     return scheme in ("http", "https", "ws", "wss") and host not in ("127.0.0.1", "localhost")

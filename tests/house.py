@@ -95,8 +95,8 @@ def numbers(part: str) -> Numbers:
     comments = sum(bool(re.match(r"\s*#", line)) for path in parsed for line in texts[path].split("\n"))
     comprehensions = sum(kinds[kind] for kind in (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
     stems = Counter(path.stem for path in parsed if path.stem != "__init__")
-    aliases = [one for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for one in node.names]
-    renamed = {one.name.rpartition(".")[2] for one in aliases if one.asname}
+    aliases = [alias for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
+    renamed = {alias.name.rpartition(".")[2] for alias in aliases if alias.asname}
     return Numbers(
         files=len(texts),
         python=python,

@@ -34,16 +34,16 @@ class Before:
 
     def past(self, verb: str, model: str | None = None) -> list[tuple[float, int, Any]]:
         """As `RunStore.past`."""
-        wanted = (one for one in self.runs if one.verb == verb and model in (None, one.request.get("model", "demo")))
-        return [(one.seconds, one.protocol.get("tokens") or 0, one.request) for one in wanted]
+        wanted = (run for run in self.runs if run.verb == verb and model in (None, run.request.get("model", "demo")))
+        return [(run.seconds, run.protocol.get("tokens") or 0, run.request) for run in wanted]
 
 
 def ratios(stores: list[RunStore]) -> dict[tuple[str, str], list[tuple[float, float]]]:
     """(command, model) -> (predicted, taken) of its runs, the newest first."""
-    found = defaultdict(list)
+    pairs = defaultdict(list)
     for store in stores:
-        own = (run for run in store.list(limit=EVERY) if not run.example and not run.marks.imported)
-        runs = sorted(own, key=lambda run: run.created, reverse=True)
+        computed = (run for run in store.list(limit=EVERY) if not run.example and not run.marks.imported)
+        runs = sorted(computed, key=lambda run: run.created, reverse=True)
         cards = {run.request.get("model", "demo"): run for run in runs if run.verb == "model"}
         # The card of the bundled model is an example.
         bundled = RunStore().find(Model(model="demo"))
@@ -57,21 +57,21 @@ def ratios(stores: list[RunStore]) -> dict[tuple[str, str], list[tuple[float, fl
                     continue
                 tokens = run.protocol.get("tokens") or 0
                 price = predicted(Before(runs[place + 1 :], cards), request, tokens)
-                found[run.verb, run.request.get("model", "demo")].append((price.seconds, run.seconds))
-    return dict(found)
+                pairs[run.verb, run.request.get("model", "demo")].append((price.seconds, run.seconds))
+    return dict(pairs)
 
 
 def main(folders: list[str]) -> int:
     stores = [RunStore(Path(folder)) for folder in folders] or [RunStore()]
     outside = 0
     for (verb, model), pairs in sorted(ratios(stores).items()):
-        last = [(said, took) for said, took in pairs if said < LONGEST][:LAST]
+        last = [(predicted, took) for predicted, took in pairs if predicted < LONGEST][:LAST]
         if last:
-            middle = median(said / took for said, took in last)
+            middle = median(predicted / took for predicted, took in last)
             within = BOUNDS[0] <= middle <= BOUNDS[1]
             outside += not within
             print(f"{verb:20} {model[:24]:24} {len(last):3} runs  {middle:6.2f} {'' if within else '  outside'}")
-            print("   ", "  ".join(f"{said:.2f}/{took:.2f}" for said, took in last))
+            print("   ", "  ".join(f"{predicted:.2f}/{took:.2f}" for predicted, took in last))
     print(f"{outside} outside {BOUNDS[0]} to {BOUNDS[1]}")
     return 1 if outside else 0
 

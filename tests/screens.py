@@ -46,12 +46,12 @@ def measured(server: str, pages: list[str], width: int, height: int) -> Iterator
 
 def main() -> int:
     """Print the table; 1 where a screen passes a limit."""
-    asked = argparse.ArgumentParser(prog="python -m tests.screens", description=__doc__)
-    asked.add_argument("pages", nargs="*", choices=[[], *PAGES], default=[], metavar="PAGE")
-    asked.add_argument("--server", help="address of an app that runs already")
-    asked.add_argument("--width", type=int, default=1440)
-    asked.add_argument("--height", type=int, default=900)
-    wanted = asked.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m tests.screens", description=__doc__)
+    parser.add_argument("pages", nargs="*", choices=[[], *PAGES], default=[], metavar="PAGE")
+    parser.add_argument("--server", help="address of an app that runs already")
+    parser.add_argument("--width", type=int, default=1440)
+    parser.add_argument("--height", type=int, default=900)
+    wanted = parser.parse_args()
     failed = 0
     with contextlib.ExitStack() as stack:
         server = wanted.server

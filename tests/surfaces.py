@@ -30,11 +30,11 @@ def surfaces() -> dict[str, dict]:
     verbs = {verb: ((verb, None), command) for verb, command in COMMANDS.items() if verb != "study"}
     return {
         "pages": {page.was: address(page.name) for page in PAGES.values()},
-        "controls": {name: None if one.default is None else to_url(one.default) for name, one in CONTROLS.items()},
+        "controls": {name: None if c.default is None else to_url(c.default) for name, c in CONTROLS.items()},
         "options": {
-            f"{command} {name}": "required" if one.needed else one.default
-            for command, (asked, _) in (verbs | studies).items()
-            for name, one in fields(*asked).items()
+            f"{command} {name}": "required" if field.needed else field.default
+            for command, (words, _) in (verbs | studies).items()
+            for name, field in fields(*words).items()
         },
         "versions": {command: verb.version for command, (_, verb) in (verbs | studies).items()},
         "settings": {
@@ -49,8 +49,8 @@ def surfaces() -> dict[str, dict]:
 def stored() -> list[Path]:
     """The files of the bundled models that hold what was measured."""
     folders = [CACHE / "demo" / "studies", CACHE / "demo" / "examples", CACHE / "demo-gpt2"]
-    found = {path for folder in folders for path in folder.rglob("*.json")}
-    return sorted(found - set((CACHE / "demo" / "studies" / "work").rglob("*")))
+    paths = {path for folder in folders for path in folder.rglob("*.json")}
+    return sorted(paths - set((CACHE / "demo" / "studies" / "work").rglob("*")))
 
 
 def numbers_of(path: Path) -> str:

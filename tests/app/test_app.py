@@ -23,9 +23,9 @@ WORDS = " ".join(f"word{i}" for i in range(40))
 
 def stored_model(client, name: str, took: float, size: int = 4936) -> None:
     """The card of a model, as if it had been loaded here."""
-    made = STUDIES["model"]({"model": name}, None)
-    made.numbers["weight_bytes"] = size
-    client.store.put(Undeclared("model", {"model": name}), made, made.numbers["protocol"], took)
+    answer = STUDIES["model"]({"model": name}, None)
+    answer.numbers["weight_bytes"] = size
+    client.store.put(Undeclared("model", {"model": name}), answer, answer.numbers["protocol"], took)
 
 
 @pytest.mark.parametrize("view", TITLES)
@@ -53,24 +53,24 @@ def test_every_address_of_an_earlier_version_leads_to_its_place_with_its_control
 
 
 def test_a_tab_of_another_door_is_said_and_one_that_is_none_too(client):
-    for at in ("links", "nowhere"):
-        app = at_address("heads", at=at).run()
-        assert plain(f"“{at}”") in " ".join(one.value for one in app.caption)
+    for tab in ("links", "nowhere"):
+        app = at_address("heads", at=tab).run()
+        assert plain(f"“{tab}”") in " ".join(caption.value for caption in app.caption)
         assert app.session_state["page_shown"] == "map" and "at" not in app.query_params
 
 
-@pytest.mark.parametrize("address, said", [("no-such-page", True), ("", False), ("heads", False)])
-def test_an_address_without_a_page_is_said(client, monkeypatch, address, said):
+@pytest.mark.parametrize("address, count", [("no-such-page", True), ("", False), ("heads", False)])
+def test_an_address_without_a_page_is_said(client, monkeypatch, address, count):
     monkeypatch.setattr(PagesManager, "intended_page_name", address)
-    if said:
+    if count:
         monkeypatch.setattr(PagesManager, "intended_page_script_hash", "")
     app = at_address("" if address == "no-such-page" else address).run()
-    found = [caption.value for caption in app.caption if plain(f"“{address}”") in caption.value]
-    assert len(found) == said and not app.error
+    captions = [caption.value for caption in app.caption if plain(f"“{address}”") in caption.value]
+    assert len(captions) == count and not app.error
 
 
 @pytest.mark.parametrize(
-    "view, shown",
+    "view, chips",
     [
         ("text", ["Text", "Model", "Groups"]),
         ("map", ["Text", "Model"]),
@@ -78,21 +78,21 @@ def test_an_address_without_a_page_is_said(client, monkeypatch, address, said):
         ("runs", []),
     ],
 )
-def test_the_bar_shows_what_a_page_uses_and_what_to_bear_in_mind_of_the_model(client, monkeypatch, view, shown):
-    caution, made = "The weights are random: only time and memory", STUDIES["model"]
-    monkeypatch.setitem(STUDIES, "model", lambda *given: Result(made(*given).numbers | {"caution": caution}))
+def test_the_bar_shows_what_a_page_uses_and_what_to_bear_in_mind_of_the_model(client, monkeypatch, view, chips):
+    caution, model = "The weights are random: only time and memory", STUDIES["model"]
+    monkeypatch.setitem(STUDIES, "model", lambda *args: Result(model(*args).numbers | {"caution": caution}))
     app = opened(view)
     labels = [block.proto.popover.label for block in app.get("popover") if "_chip_" in block.proto.id]
-    assert [label.partition(":")[0] for label in labels] == shown
+    assert [label.partition(":")[0] for label in labels] == chips
     assert part(app, "link")["label"] == "Copy link"
-    assert (caution in markup(app.run())) == (shown[:1] == ["Text"]), "once its card is stored"
+    assert (caution in markup(app.run())) == (chips[:1] == ["Text"]), "once its card is stored"
 
 
 def test_a_page_that_opens_with_another_text_says_so(client):
     app = opened("text")
     assert not app.toast
-    (said,) = go(app, "tests").toast
-    assert dict(cached.samples())[cached.sample("register")] in said.value
+    (message,) = go(app, "tests").toast
+    assert dict(cached.samples())[cached.sample("register")] in message.value
     assert not app.run().toast, "once"
 
 
@@ -119,8 +119,8 @@ def test_the_text_is_painted_with_its_links_and_what_is_kept(client):
     assert links["place"][4 * 20] == 12 and links["place"][4 * (count + 20)] == 28 and links["place"][0] == -1
     assert links["head"][4 * 20] == 20 % 6 and links["share"][4 * 20] == round(65_535 / 4)
     assert links["word"].tolist() == list(range(count)), "every token is a word of its own"
-    kept = np.frombuffer(b64decode(read["keep"]["kept"]), np.uint8).reshape(3, CONTEXT)
-    assert kept[:, 0].tolist() == [255] * 3 and kept[:, 1].tolist() == [254, 127, 64]
+    shares = np.frombuffer(b64decode(read["keep"]["kept"]), np.uint8).reshape(3, CONTEXT)
+    assert shares[:, 0].tolist() == [255] * 3 and shares[:, 1].tolist() == [254, 127, 64]
     text = put(client, WORDS)
     assert part(opened(text=text, pair="1.1.38.1"), "read")["open"] == 1
     assert part(opened(text=text, pair="9.9.9.9"), "read")["open"] == 0, "a pair of another text"
@@ -151,8 +151,8 @@ def test_groups_show_controls_labels_and_the_badge(client, monkeypatch):
     assert {trace["name"] for trace in shares["data"]} >= {"this router", "random centroids", "shuffled text"}
     assert any("1/K = 25.0%" in trace["name"] for trace in layers["data"])
     assert len(vectors["data"]) == 4 and all(trace["type"] == "scatter" for trace in vectors["data"])
-    drawn = sorted(at for trace in vectors["data"] for at in trace["customdata"])
-    assert drawn == [at * count // 20 for at in range(20)] and count > 40
+    drawn = sorted(token for trace in vectors["data"] for token in trace["customdata"])
+    assert drawn == [step * count // 20 for step in range(20)] and count > 40
     assert any(f"20 of the {count:,} tokens are drawn" in caption.value for caption in app.caption)
 
 
@@ -171,7 +171,7 @@ def test_links_are_filtered_by_the_controls(client):
     table = {column["label"]: column["values"] for column in part(app, "table")["columns"]}
     assert table["kind"] == ["induction"] * 2 and app.query_params["kind"] == "induction"
     assert len(part(app, "read")["arcs"]) == 2 and "All links, 2" in part(app, "read")["tabs"].values()
-    assert "2 of the 6 strongest pairs: induction" in [one.value for one in app.subheader]
+    assert "2 of the 6 strongest pairs: induction" in [subheader.value for subheader in app.subheader]
     app.selectbox(key="kind").set_value(None).run()
     app.select_slider(key="distance").set_value(32).run()
     assert not part(app, "read")["arcs"] and app.query_params["distance"] == "32", "no link is left"
@@ -180,16 +180,16 @@ def test_links_are_filtered_by_the_controls(client):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("beside", "asked"), [("text", "The Watch Book"), ("model", "demo-gpt2")])
-def test_another_text_or_model_stands_beside_on_one_scale(client, beside, asked):
+@pytest.mark.parametrize(("beside", "heading"), [("text", "The Watch Book"), ("model", "demo-gpt2")])
+def test_another_text_or_model_stands_beside_on_one_scale(client, beside, heading):
     app = opened("text", start_beside=beside)
-    assert not app.error and asked in [one.value for one in app.subheader] and client.asked.count("start") == 2
-    one, other = figures(app)[-2:]
-    assert one["layout"]["yaxis"]["range"] == other["layout"]["yaxis"]["range"]
+    assert not app.error and heading in [title.value for title in app.subheader] and client.asked.count("start") == 2
+    first, second = figures(app)[-2:]
+    assert first["layout"]["yaxis"]["range"] == second["layout"]["yaxis"]["range"]
     app = opened("links", distance="16", pairs_beside=beside, layer="1")
-    assert not app.error and asked in [one.value for one in app.subheader] and client.asked.count("pairs") == 2
-    one, other = figures(app)[-2:]
-    assert one["layout"]["yaxis"]["range"] == other["layout"]["yaxis"]["range"] and part(app, "table", 2)
+    assert not app.error and heading in [title.value for title in app.subheader] and client.asked.count("pairs") == 2
+    first, second = figures(app)[-2:]
+    assert first["layout"]["yaxis"]["range"] == second["layout"]["yaxis"]["range"] and part(app, "table", 2)
     request = client.store.list("pairs", 1)[0].request
     assert request["layer"] == (1 if beside == "text" else None), "layers of another model are others"
     app.segmented_control(key="pairs_beside_pick").set_value("nothing").run()

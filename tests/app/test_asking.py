@@ -35,7 +35,7 @@ def test_the_page_says_how_far_it_is_draws_what_there_is_and_offers_to_cancel():
 
 
 def test_the_map_of_heads_fills_layer_by_layer(client, monkeypatch):
-    asked, answer = [], client.compute
+    verbs, answer = [], client.compute
     table = {"layer": [0, 0, 1, 1], "head": [0, 1, 0, 1]}
     table |= {name: [0.5, 0.25, None, None] for name in STATISTICS}
 
@@ -43,30 +43,30 @@ def test_the_map_of_heads_fills_layer_by_layer(client, monkeypatch):
         if request.verb == Statistics.verb:
             tell(0.5, "reading window 1 of 2, layer 2 of 2", 1.0, table)
             tell(0.6, "reading window 2 of 2, layer 1 of 2", 1.0, table | {"mean_distance": [1.0, 2.0, None, None]})
-            asked.append(request.verb)
+            verbs.append(request.verb)
         return answer(request, timeout)
 
     monkeypatch.setattr(client, "compute", compute)
     app = opened("map")
-    assert asked == ["statistics"] and not app.exception
+    assert verbs == ["statistics"] and not app.exception
 
 
 def test_a_page_is_drawn_from_a_part_and_then_from_the_whole(client, monkeypatch):
     monkeypatch.setattr("app.ui.asking.LIVE", 0.0)
-    asked, answer = [], client.compute
+    requests, answer = [], client.compute
 
-    def compute(request, **more):
-        asked.append((request.verb, request.spelled))
-        return answer(request, **more)
+    def compute(request, **options):
+        requests.append((request.verb, request.spelled))
+        return answer(request, **options)
 
     monkeypatch.setattr(client, "compute", compute)
     app = opened("links")
     for _ in ("reading the text", "looking for far pairs"):
-        assert not [args for verb, args in asked if verb == "pairs"], "it waits"
+        assert not [args for verb, args in requests if verb == "pairs"], "it waits"
         next(button for button in app.button if button.label.startswith("Run:")).click().run()
-    part, whole = [args for verb, args in asked if verb == "pairs"]
-    assert part == whole | {"shuffled": False} and "_later" not in app.session_state
-    assert [run.request for run in client.store.list("pairs")] == [whole], "the part has gone"
+    part, full = [args for verb, args in requests if verb == "pairs"]
+    assert part == full | {"shuffled": False} and "_later" not in app.session_state
+    assert [run.request for run in client.store.list("pairs")] == [full], "the part has gone"
     assert not app.exception
 
 

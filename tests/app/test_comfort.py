@@ -14,20 +14,20 @@ INK = {"light": "#31333f", "dark": "#fafafa"}  # and its text
 
 def luminance(colour):
     """Relative luminance of #rrggbb (WCAG 2.1)."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     red, green, blue = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one, other):
+def contrast(colour, background):
     """The ratio of WCAG 2.1, 1 to 21."""
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    light, dark = sorted((luminance(colour), luminance(background)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 def mixed(colour, paper, share):
     """What is seen of a colour of this opacity on the paper."""
-    pairs = [(int(colour[at : at + 2], 16), int(paper[at : at + 2], 16)) for at in (1, 3, 5)]
+    pairs = [(int(colour[start : start + 2], 16), int(paper[start : start + 2], 16)) for start in (1, 3, 5)]
     return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in pairs)
 
 

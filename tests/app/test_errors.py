@@ -32,17 +32,17 @@ def test_an_unknown_text_falls_back_to_the_first_sample(client):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "sentence"),
     [
         (BadText("It has 1 token: give a *longer* text."), "It has 1 token\\: give a \\*longer\\* text\\."),
         (ZeroDivisionError("secret detail"), "ZeroDivisionError"),
     ],
 )
 @pytest.mark.parametrize("view", TITLES)
-def test_an_error_is_one_sentence_without_a_traceback_and_the_rest_stays(client, view, error, said):
+def test_an_error_is_one_sentence_without_a_traceback_and_the_rest_stays(client, view, error, sentence):
     client.refusals[{"text": "start", "links": "pairs"}.get(view, view)] = error
     app = opened(view)
-    assert len(app.error) == 1 and said in app.error[0].value
+    assert len(app.error) == 1 and sentence in app.error[0].value
     assert "secret" not in app.error[0].value and "Traceback" not in app.error[0].value
     assert [tab.label for tab in app.tabs] == ["Text", "Links", "Groups"] and in_chip(app, "text").value
 
@@ -80,13 +80,13 @@ def test_texts_are_uploaded_several_at_once_or_pasted_and_the_page_says_what_was
     assert client.store.text(app.query_params["text"])[0] == "mine.ipynb"
     assert part(app, "read")["pieces"][0] == "some"
     assert "bad.ipynb is no notebook" in app.error[0].value.replace("\\", "") and len(app.error) == 1
-    said = "mine.ipynb was read. Notebook: 1 text cell and 0 code cells read; outputs left out; 45 words. "
-    said += "Check it in the chip Text. The list there has all 2 files."
-    assert said in markup(app) and {"mine.ipynb", "more.txt"} <= set(in_chip(app, "text").options)
+    sentence = "mine.ipynb was read. Notebook: 1 text cell and 0 code cells read; outputs left out; 45 words. "
+    sentence += "Check it in the chip Text. The list there has all 2 files."
+    assert sentence in markup(app) and {"mine.ipynb", "more.txt"} <= set(in_chip(app, "text").options)
     go(app, "temperature")
-    assert said not in markup(app) and "mine.ipynb" in in_chip(app, "text").options
+    assert sentence not in markup(app) and "mine.ipynb" in in_chip(app, "text").options
     go(app, "text")
-    assert said not in markup(app), "it stood on the page where the files came"
+    assert sentence not in markup(app), "it stood on the page where the files came"
     app.text_area(key="paste_1").set_value("quite another text, to be read as well " * 5).run()
     app.button(key="read_paste").click().run()
     assert part(app, "read")["pieces"][0] == "quite" and not app.error

@@ -71,9 +71,9 @@ def test_the_map_of_a_hybrid_has_every_layer_by_its_number_and_the_card_says_how
     app = at("map", model=model, text=text)
     assert run(app) == []
     sent = part(app, "heads")
-    other = "linear attention"
-    assert sent["rows"] == [[3, None], [2, other], [1, None], [0, other]]
-    assert sent["chosen"][0] in (1, 3) and "Mean gate" in [one["chip"] for one in sent["measures"]]
+    without = "linear attention"
+    assert sent["rows"] == [[3, None], [2, without], [1, None], [0, without]]
+    assert sent["chosen"][0] in (1, 3) and "Mean gate" in [measure["chip"] for measure in sent["measures"]]
     assert "output gate" in markup(app)
     assert len(run(at("map", model=model, text=text, layer=1, head=0, without="yes"))) == 0
 
@@ -82,10 +82,10 @@ def test_budgets_and_methods_say_which_layers_of_a_hybrid_they_leave(hub):
     model, text = opened("qwen3_next")
     app = at("budgets", model=model, text=text)
     assert run(app) == []
-    other = "linear attention"
-    assert part(app, "budgets")["rows"] == [[3, None], [2, other], [1, None], [0, other]]
+    without = "linear attention"
+    assert part(app, "budgets")["rows"] == [[3, None], [2, without], [1, None], [0, without]]
     app = at("methods", model=model, text=text, quality="streaming_llm", quality_equal=50)
-    assert run(app) == [] and f"2 of 4 layers are {other}" in markup(app)
+    assert run(app) == [] and f"2 of 4 layers are {without}" in markup(app)
 
 
 def test_a_card_says_what_the_models_own_indexer_leaves_of_a_head(hub):
@@ -112,13 +112,13 @@ def test_every_page_opens_with_every_kind_of_model(hub, family):
     model, text = opened(family)
     failed, sentences = {}, {}
     for page in PAGES:
-        for more in [{}, *MORE.get(page, [])]:
-            place = " ".join([page, *map("=".join, more.items())])
-            told = run(at(page, model=model, text=text, **more))
-            sentences |= {place: told} if told else {}
-            if any(words in one for one in told for words in FAILED) or any(one[-1] not in ".!" for one in told):
-                failed[place] = told
-    print(family, *(f"\n  {place}: {told}" for place, told in sentences.items()))
+        for link in [{}, *MORE.get(page, [])]:
+            place = " ".join([page, *map("=".join, link.items())])
+            lines = run(at(page, model=model, text=text, **link))
+            sentences |= {place: lines} if lines else {}
+            if any(words in line for line in lines for words in FAILED) or any(line[-1] not in ".!" for line in lines):
+                failed[place] = lines
+    print(family, *(f"\n  {place}: {lines}" for place, lines in sentences.items()))
     log = hub / "state" / "worker.log"
     assert failed == {}
     assert "Traceback" not in log.read_text(), log.read_text()[-2000:]

@@ -45,12 +45,12 @@ def test_a_long_job_is_submitted_watched_cancelled_and_resumed(client):
 
 
 def test_all_that_this_session_runs_stands_on_top_and_can_be_cancelled(client, monkeypatch):
-    jobs = [status("running", id=f"{at:012x}", verb=verb) for at, verb in enumerate(("launch", "bench"), 1)]
+    jobs = [status("running", id=f"{number:012x}", verb=verb) for number, verb in enumerate(("launch", "bench"), 1)]
     client.states |= {job.id: job for job in jobs}
     monkeypatch.setattr(client, "active", lambda session=None: [job for job in jobs if session])
     app = opened(job=jobs[1].id)
-    shown = [bar.proto.text.partition(" (")[0].partition(":")[0] for bar in app.get("progress")]
-    assert shown == [COMMANDS[verb].brief for verb in ("bench", "launch")]
+    names = [bar.proto.text.partition(" (")[0].partition(":")[0] for bar in app.get("progress")]
+    assert names == [COMMANDS[verb].brief for verb in ("bench", "launch")]
     cancelled = []
     monkeypatch.setattr(client, "cancel", cancelled.append)
     app.button(key=f"job_cancel_{jobs[0].id}").click().run()
@@ -59,11 +59,11 @@ def test_all_that_this_session_runs_stands_on_top_and_can_be_cancelled(client, m
 
 
 def test_a_finished_fit_offers_its_router_and_says_what_moved_to_the_trash(client):
-    args, said = {"model": "demo", "groups": 6, "top": 2}, "2 runs that used the router k6-top2 moved to the trash"
-    run = client.store.put(Undeclared("fit-router", args), Result({"notes": [said], "protocol": {}}), {}, 1.0)
+    args, note = {"model": "demo", "groups": 6, "top": 2}, "2 runs that used the router k6-top2 moved to the trash"
+    run = client.store.put(Undeclared("fit-router", args), Result({"notes": [note], "protocol": {}}), {}, 1.0)
     client.states[JOB] = status("done", fraction=1.0, args=args, run=run.id)
     app = opened("groups", job=JOB)
-    assert said in markup(app)
+    assert note in markup(app)
     app.button(key="job_use").click().run()
     assert app.query_params["router"] == "k6-top2" and "job" not in app.query_params
 

@@ -36,13 +36,13 @@ def front(app, name: str) -> None:
     app.run()
 
 
-@pytest.mark.parametrize("at", range(0, len(FREE), 6))
-def test_every_method_has_a_card_with_its_controls(at):
-    names = FREE[at : at + 6]
+@pytest.mark.parametrize("start", range(0, len(FREE), 6))
+def test_every_method_has_a_card_with_its_controls(start):
+    names = FREE[start : start + 6]
     app = opened(quality="~~".join(names))
     for name in names:
         front(app, name)
-        drawn = {one.key for kind in ("slider", "select_slider", "selectbox") for one in getattr(app, kind)}
+        drawn = {widget.key for kind in ("slider", "select_slider", "selectbox") for widget in getattr(app, kind)}
         for field in METHODS[name]["fields"]:
             assert field["price"] != "live" or f"quality.{name}.{field['name']}" in drawn, (name, field["name"])
         assert not app.error and not app.exception, name
@@ -55,8 +55,8 @@ def test_a_choice_of_a_method_is_asked_for():
     front(app, "longformer")
     app.slider(key="quality.longformer.dilation").set_value(3).run()
     assert not app.exception and not app.error
-    said = app.session_state["quality"]
-    assert "hub" not in said and "widths-growing" in said and "dilation-3" in said
+    word = app.session_state["quality"]
+    assert "hub" not in word and "widths-growing" in word and "dilation-3" in word
 
 
 @dataclass
@@ -74,8 +74,8 @@ class EveryOther(Method):
 
 def test_a_method_added_as_the_readme_says_runs_and_gets_its_controls(monkeypatch):
     monkeypatch.setitem(ALL_METHODS, "every_other", EveryOther)
-    said = describe()["every_other"]
-    assert said["fields"][0]["name"] == "step" and "every other token" in str(said)
+    about = describe()["every_other"]
+    assert about["fields"][0]["name"] == "step" and "every other token" in str(about)
     model, ids = load_model(), torch.arange(40)[None] + 5
     with torch.no_grad():
         dense = model.lm(ids).logits

@@ -48,8 +48,8 @@ def test_precision_and_device_are_chosen_and_stand_in_the_address(client):
 
 
 def test_the_hub_is_asked_before_anything_is_downloaded(client, monkeypatch):
-    told = OnTheHub("owner/new", 3 * GB, 6 * GB, "apache-2.0", True)
-    monkeypatch.setattr(available, "on_the_hub", lambda name: told)
+    on_hub = OnTheHub("owner/new", 3 * GB, 6 * GB, "apache-2.0", True)
+    monkeypatch.setattr(available, "on_the_hub", lambda name: on_hub)
     app = opened()
     app.text_input(key="model_name").set_value("owner/new").run()
     assert (

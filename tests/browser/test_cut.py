@@ -82,8 +82,8 @@ def test_a_stored_step_is_drawn_within_its_limit(app_server, page):
     page.goto(f"{app_server}/{MEMORY}")
     answered(page, page.get_by_role("heading", level=1).filter(has_text="Keep 50% with SnapKV"))
     moves = [page.evaluate(FRAMES, key) for key in ["ArrowRight", "ArrowLeft"] * 4 if not settle(page)]
-    drawn, told = (statistics.median(times) for times in zip(*moves, strict=True))
-    assert drawn <= STEP and told <= ANSWER
+    drawn, decided = (statistics.median(times) for times in zip(*moves, strict=True))
+    assert drawn <= STEP and decided <= ANSWER
 
 
 @pytest.mark.slow

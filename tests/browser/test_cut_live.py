@@ -22,14 +22,14 @@ def opened(page, address: str, size: tuple[int, int], picture: str):
     """The picture of a page, at rest; at a laptop's size it stands in the first screen and all in two."""
     page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
     page.goto(address)
-    shown = page.locator(picture)
-    expect(shown).to_be_visible(timeout=PATIENCE)
+    drawn = page.locator(picture)
+    expect(drawn).to_be_visible(timeout=PATIENCE)
     settle(page)
     assert page.evaluate(WIDTH) <= size[0], "the page itself does not scroll sideways"
     if size[0] > 1000:
-        box = shown.bounding_box()
+        box = drawn.bounding_box()
         assert box["y"] + box["height"] <= size[1] and page.evaluate(HEIGHT) <= 1800
-    return shown
+    return drawn
 
 
 def drag(thumb, to: float) -> None:
@@ -87,10 +87,10 @@ def test_a_head_is_chosen_by_click_and_keys_changed_by_hand_and_undone(app_serve
     expect(cell.locator("text")).to_have_text("64")
     thumb = page.get_by_role("slider", name="Read")
     drag(thumb, 0.6)
-    others = map_.locator(".cell text").all_text_contents()
+    counts = map_.locator(".cell text").all_text_contents()
     redrawn(page, lambda: thumb.dispatch_event("change"))
     expect(page).to_have_url(re.compile("budget_way=reads"), timeout=PATIENCE)
-    assert map_.locator(".cell text").all_text_contents() == others and others[28] == "64"
+    assert map_.locator(".cell text").all_text_contents() == counts and counts[28] == "64"
     redrawn(page, page.get_by_role("button", name="As calibrated").click)
     expect(cell.locator("text")).to_have_text(before)
 
@@ -100,16 +100,16 @@ def test_routers_follow_the_hand_and_python_says_the_same(app_server, page, size
     opened(page, f"{app_server}/routing", size, ".routing .chart")
     title, best = page.get_by_role("heading", level=1), page.locator(".routing li", has_text="Saap-style MLP").first
     expect(title).to_have_text(re.compile("Visiting 3% of the buckets, the best router finds 24%"))
-    found = best.locator(".found")
-    assert found.inner_text() == "23.8%"
+    recall = best.locator(".found")
+    assert recall.inner_text() == "23.8%"
     thumb = page.get_by_role("slider", name="Buckets that each query visits")
     drag(thumb, 0.5)
-    live, now = found.inner_text(), page.locator(".routing .now").inner_text()
+    live, now = recall.inner_text(), page.locator(".routing .now").inner_text()
     assert now == "8 of 64 buckets, 12.5%" and 40 < float(live.rstrip("%")) < 60
     redrawn(page, lambda: thumb.dispatch_event("change"))
     expect(page).to_have_url(re.compile("route_l=8"), timeout=PATIENCE)
     expect(title).to_have_text(re.compile(f"Visiting 12% .* finds {float(live.rstrip('%')):.0f}%"), timeout=PATIENCE)
-    assert found.inner_text() == live and page.locator(".routing li:visible").count() == 5
+    assert recall.inner_text() == live and page.locator(".routing li:visible").count() == 5
     page.get_by_role("button", name="7 more routers").click()
     expect(page.locator(".routing li:visible")).to_have_count(12)
 
@@ -117,7 +117,7 @@ def test_routers_follow_the_hand_and_python_says_the_same(app_server, page, size
 def test_a_text_of_ones_own_is_routed_and_its_curves_follow_the_hand(app_server, page):
     opened(page, f"{app_server}/routing?route_on=text", (1440, 900), ".routing .chart")
     expect(page.get_by_text(re.compile("chance .* this text"))).to_be_visible()
-    found = page.locator(".routing li", has_text="GWR linear").first.locator(".found")
-    before, thumb = found.inner_text(), page.get_by_role("slider", name="Buckets that each query visits")
+    recall = page.locator(".routing li", has_text="GWR linear").first.locator(".found")
+    before, thumb = recall.inner_text(), page.get_by_role("slider", name="Buckets that each query visits")
     drag(thumb, 0.7)
-    assert float(found.inner_text().rstrip("%")) > float(before.rstrip("%"))
+    assert float(recall.inner_text().rstrip("%")) > float(before.rstrip("%"))

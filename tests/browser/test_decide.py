@@ -39,12 +39,12 @@ def opened(page, address: str) -> None:
 
 def test_the_numbers_move_with_the_hand_and_only_the_released_ones_reach_python(app_server, page):
     opened(page, f"{app_server}/decide?shape={LLAMA}&context=32768&sequences=8")
-    said = page.locator(".worth h1")
-    before = said.inner_text()
+    title = page.locator(".worth h1")
+    before = title.inner_text()
     took = [ms for name in ("context", "batch", "keep") for ms in page.evaluate(DRAGGED, name)]
     assert statistics.median(took) <= FRAME
     page.goto(f"{app_server}/decide?shape={LLAMA}&context=32768&sequences=8")
-    expect(said).to_have_text(before, timeout=PATIENCE)
+    expect(title).to_have_text(before, timeout=PATIENCE)
     settle(page)
     sliders = {name: page.locator(f".worth.inputs input[data-name={name}]") for name in ("context", "batch", "keep")}
     redrawn(page, lambda: sliders["context"].press("ArrowRight"))
@@ -53,7 +53,7 @@ def test_the_numbers_move_with_the_hand_and_only_the_released_ones_reach_python(
     run = worth(about)
     place = CONTEXTS.index(65536)
     row = run.rows[place]
-    expect(said).to_have_text(run.said["sentence"][place])
+    expect(title).to_have_text(run.said["sentence"][place])
     for part in ("context=65536", "keep=0.15", "sequences=8"):
         assert part in page.url
     cards = page.locator(".worth .card").all_inner_texts()

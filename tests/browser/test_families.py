@@ -40,8 +40,8 @@ def test_every_tab_of_every_door_opens(families, visitor, family):
     with watched(visitor) as tab:
         for name in PAGES:
             tab.goto(f"http://{server.address}{address(name, link)}")
-            shown = tab.get_by_test_id("stMain").locator(f"h1, {ERROR}").first
-            expect(shown).to_be_visible(timeout=PATIENCE)
+            heading = tab.get_by_test_id("stMain").locator(f"h1, {ERROR}").first
+            expect(heading).to_be_visible(timeout=PATIENCE)
             settle(tab)
             assert not any("internal error" in words for words in tab.locator(ERROR).all_inner_texts()), name
             if folder := os.environ.get("FOCUSCOPE_PICTURES"):

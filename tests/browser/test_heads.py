@@ -41,9 +41,9 @@ def test_keys_choose_a_head_and_its_own_name_stays(app_server, page, width):
     redrawn(page, lambda: page.keyboard.press("Enter"))
     shows(page, "4.3")
     expect(page).to_have_url(re.compile("layer=4&head=3"))
-    own = page.get_by_role("textbox", name="Your name for it")
-    own.fill(f"mine at {width}")
-    redrawn(page, lambda: own.press("Enter"))
+    name_box = page.get_by_role("textbox", name="Your name for it")
+    name_box.fill(f"mine at {width}")
+    redrawn(page, lambda: name_box.press("Enter"))
     expect(page.locator(".heads .said")).to_contain_text(f"mine at {width}", timeout=PATIENCE)
     redrawn(page, page.locator(".heads .chips button").nth(1).click)
     expect(page.locator("h1")).to_contain_text("copies what came next", timeout=PATIENCE)
@@ -105,10 +105,10 @@ def test_the_temperature_is_redrawn_while_it_is_dragged_with_python_s_numbers(ap
     text = context.add_text("story", sample_texts()["story"][1])
     run = QueriesKeys(model="demo", text=text).compute(context=context)
     queries, keys = run.query.astype(float), run.key.astype(float)
-    many, groups = queries.shape[1], keys.shape[1]
+    n_heads, groups = queries.shape[1], keys.shape[1]
 
     def weights(layer: int, head: int, query: int) -> np.ndarray:
-        row = keys[layer, head * groups // many, : query + 1] @ queries[layer, head, query]
+        row = keys[layer, head * groups // n_heads, : query + 1] @ queries[layer, head, query]
         row = np.exp((row - row.max()) * run.scaling[layer] / drawn["t"])
         return row / row.sum()
 
@@ -118,9 +118,10 @@ def test_the_temperature_is_redrawn_while_it_is_dragged_with_python_s_numbers(ap
     row = weights(5, 4, 2006)
     assert drawn["t"] == pytest.approx(0.3) and len(drawn["heads"]) == 48
     assert [drawn["entropy"], drawn["largest"]] == pytest.approx([entropy(row), row.max()], abs=1e-3)
-    for name, _, told in drawn["heads"][::7]:
+    for name, _, mean in drawn["heads"][::7]:
         layer, head = map(int, name.split("."))
-        assert told == pytest.approx(np.mean([entropy(weights(layer, head, at)) for at in run.places]), abs=1e-3), name
+        wanted = np.mean([entropy(weights(layer, head, place)) for place in run.places])
+        assert mean == pytest.approx(wanted, abs=1e-3), name
     print(f"frames: median {statistics.median(drawn['gaps']):.1f} ms, longest {max(drawn['gaps']):.1f} ms")
     assert statistics.median(drawn["gaps"]) <= FRAME
     slider = page.get_by_role("slider", name="Temperature")

@@ -103,18 +103,18 @@ def test_a_training_survives_a_new_tab_is_seen_on_every_page_and_goes_on_where_i
     expect(strip.get_by_text(re.compile("step ([6-9]|[1-3][0-9]) of 40"))).to_be_visible(timeout=PATIENCE)
     strip.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=PATIENCE)
-    kept = re.search("([0-9]+) of 40 steps are kept", page.get_by_test_id("stMain").inner_text())
+    saved = re.search("([0-9]+) of 40 steps are kept", page.get_by_test_id("stMain").inner_text())
     page.set_viewport_size({"width": 1400, "height": 1000})
     page.get_by_role("button", name="Resume").click()
     expect(strip.get_by_text(STEP)).to_be_visible(timeout=PATIENCE)
     step = int(STEP.search(strip.inner_text(timeout=PATIENCE))[1])
-    assert step > (int(kept[1]) if kept else 1)  # a worker whose step takes longer than the grace is replaced
+    assert step > (int(saved[1]) if saved else 1)  # a worker whose step takes longer than the grace is replaced
     assert page.evaluate("window.here"), "the page was never loaded anew"
 
-    other = browser.new_context().new_page()
-    other.goto(page.url)
-    expect(other.get_by_text("Done: Training of a Focus router")).to_be_visible(timeout=2 * PATIENCE)
-    other.context.close()
+    second_tab = browser.new_context().new_page()
+    second_tab.goto(page.url)
+    expect(second_tab.get_by_text("Done: Training of a Focus router")).to_be_visible(timeout=2 * PATIENCE)
+    second_tab.context.close()
     go(page, "training")
     page.get_by_role("button", name="Use the router k4-top1-forty").first.click(timeout=PATIENCE)
     page.wait_for_url(re.compile("router=k4-top1-forty"))

@@ -82,11 +82,11 @@ def test_the_worst_token_is_jumped_to_and_a_click_in_the_text_marks_another(app_
     inside, token = painted(page).bounding_box(), marked.bounding_box()
     assert inside["y"] <= token["y"] <= inside["y"] + inside["height"]
     settle(page)
-    at = painted(page).evaluate("box => box.scrollTop")
+    scrolled = painted(page).evaluate("box => box.scrollTop")
     painted(page).locator(f".t[data-i='{place + 1}']").click()
     expect(page).to_have_url(re.compile(f"quality_token={place + 1}(&|$)"))
     settle(page)
-    assert painted(page).evaluate("box => box.scrollTop") == at
+    assert painted(page).evaluate("box => box.scrollTop") == scrolled
     page.goto(page.url)
     expect(marked).to_have_attribute("data-i", str(place + 1), timeout=PATIENCE)
-    assert abs(painted(page).evaluate("box => box.scrollTop") - at) < 300
+    assert abs(painted(page).evaluate("box => box.scrollTop") - scrolled) < 300

@@ -58,10 +58,10 @@ def opened(tab, server: str, path: str) -> list[dict]:
     """Open a page; its charts, once they are drawn."""
     tab.goto(server + address(path))
     expect(tab.get_by_test_id("stMain").locator("h1").first).to_be_visible(timeout=PATIENCE)
-    shown = charts(tab)
+    drawn = charts(tab)
     if folder := os.environ.get("FOCUSCOPE_PICTURES"):
         tab.screenshot(path=Path(folder) / f"page-{path}-{tab.viewport_size['width']}.png")
-    return shown
+    return drawn
 
 
 @pytest.fixture(scope="module")
@@ -77,31 +77,31 @@ def walked(app_server, visitor, paths) -> dict[str, list[dict]]:
         page.goto(app_server)
         main, links = page.get_by_test_id("stMain"), page.get_by_test_id("stSidebarNavLink")
         expect(links).to_have_count(len(DOORS), timeout=PATIENCE)
-        shown, title = {}, ""
+        drawn, title = {}, ""
         for name in paths:
             if name != paths[0]:  # the first page is open
                 go(page, name)
             expect(main.locator("h1:visible").first).not_to_have_text(title or "nothing", timeout=PATIENCE)
             title = main.locator("h1:visible").first.inner_text(timeout=PATIENCE)
-            shown[name] = charts(page)
+            drawn[name] = charts(page)
             # Those of the page itself: the first tabs are the pages of the door.
             tabs = main.get_by_role("tabpanel").get_by_role("tab")
             for tab in tabs.all_inner_texts()[1:]:
                 redrawn(page, tabs.filter(has_text=re.compile(f"^{re.escape(tab)}$")).click)
-                shown[f"{name}, {tab}"] = charts(page)
+                drawn[f"{name}, {tab}"] = charts(page)
             drawers = main.get_by_role("tabpanel").locator("summary:visible")
             titles = [words.split("\n")[-1] for words in drawers.all_inner_texts()]
             for drawer in (title for title in titles if title in FOLDED):
                 redrawn(page, drawers.filter(has_text=re.compile(f"{re.escape(drawer)}$")).click)
-                shown[f"{name}, {drawer}"] = charts(page)
-        return shown
+                drawn[f"{name}, {drawer}"] = charts(page)
+        return drawn
 
 
 @pytest.mark.timeout(900)  # every page and tab, one by one
 def test_no_chart_of_any_page_or_tab_is_blank(walked):
-    assert {name: chart for name, shown in walked.items() for chart in shown if chart["blank"]} == {}
+    assert {name: chart for name, drawn in walked.items() for chart in drawn if chart["blank"]} == {}
     names = {name.split(",")[0] for name in walked}
-    without = names - {name.split(",")[0] for name, shown in walked.items() if shown}
+    without = names - {name.split(",")[0] for name, drawn in walked.items() if drawn}
     # The list of runs, a page for which nothing was generated yet, and one that draws its picture itself.
     assert without == {"runs", "generate", "worth"}
 
@@ -109,11 +109,11 @@ def test_no_chart_of_any_page_or_tab_is_blank(walked):
 def test_the_app_stays_small_and_free_of_torch(app_server, walked):
     port = f"--server.port={app_server.rsplit(':', 1)[1]}"
     processes = psutil.process_iter(["cmdline"])
-    (process,) = [one for one in processes if {port, "streamlit"} <= set(one.info["cmdline"] or [])]
+    (process,) = [running for running in processes if {port, "streamlit"} <= set(running.info["cmdline"] or [])]
     loaded = {mapped.path for mapped in process.memory_maps()}
     assert not [path for path in loaded if re.search("libtorch|/pandas/|libarrow", path)]
-    taken = process.memory_info()
-    assert taken.rss - taken.shared <= MOST_MEMORY
+    memory = process.memory_info()
+    assert memory.rss - memory.shared <= MOST_MEMORY
 
 
 @pytest.mark.timeout(900)  # every page, one by one
@@ -128,7 +128,7 @@ def test_the_main_picture_stands_above_the_fold_and_the_top_bar_is_one_row(app_s
         tab.set_viewport_size({"width": 1280, "height": 800})
         opened(tab, app_server, "text")
         bar = tab.locator(".st-key-topbar")
-        heights = [one.bounding_box()["height"] for one in (bar, bar.get_by_role("button", name="Share"))]
+        heights = [part.bounding_box()["height"] for part in (bar, bar.get_by_role("button", name="Share"))]
     context.close()
     assert {name: top for name, top in tops.items() if top is None or top > FOLD} == {}
     assert heights[0] < 2 * heights[1]
@@ -145,4 +145,4 @@ def test_every_page_can_be_read_on_a_telephone_in_the_dark(app_server, browser, 
             failed = tab.get_by_text("This part of the page failed").count()
             wrong[path] = blank, failed, tab.evaluate(WIDER), tab.evaluate(FAINT)
     context.close()
-    assert {path: found for path, found in wrong.items() if any(found)} == {}
+    assert {path: faults for path, faults in wrong.items() if any(faults)} == {}

@@ -70,9 +70,9 @@ def stored(tmp_path_factory):
 
 def rows(page) -> list[dict]:
     """The bars of the card: whose they are, token, head and share."""
-    found = page.locator(".read .card .row[data-token]").all()
+    elements = page.locator(".read .card .row[data-token]").all()
     names = ("class", "data-token", "data-head", "data-share")
-    return [{name: row.get_attribute(name) for name in names} for row in found]
+    return [{name: row.get_attribute(name) for name in names} for row in elements]
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -92,17 +92,17 @@ def test_the_card_follows_the_pointer_with_the_numbers_of_python(app_server, pag
             continue
         span.evaluate("span => span.scrollIntoView({ block: 'center' })")
         span.dispatch_event("pointerover")
-        found = iter(rows(page))
+        following = iter(rows(page))
         for side, name in ((0, "key"), (1, "reader")):
             for n in range(links.shape[2]):
                 place, cell = links[side, token, n].tolist()
                 if place < 0:
                     continue
-                row = next(found)
+                row = next(following)
                 assert name in row["class"] and int(row["data-token"]) == place
                 assert row["data-head"] == f"{cell // heads}.{cell % heads}"
                 assert abs(float(row["data-share"]) - shares[side, token, n]) <= CLOSE
-        assert next(found, None) is None
+        assert next(following, None) is None
     title = page.locator(".read .card h3").inner_text()
     assert "|" not in title and re.match(r"“.+” (looks back|is read)", title), "whole words"
     wider = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
@@ -121,42 +121,42 @@ def test_the_card_follows_the_pointer_within_a_frame(app_server, page, tab):
 
 @pytest.mark.alone
 def test_the_slider_fades_what_is_no_longer_read_within_a_frame(app_server, page, stored):
-    _, kept = stored
+    _, run = stored
     visit(page, app_server, OPENED)
     slider = page.locator(".read .keep input")
     expect(slider).to_be_enabled(timeout=PATIENCE)
-    assert int(slider.get_attribute("max")) + 1 == len(kept.numbers["rows"])
+    assert int(slider.get_attribute("max")) + 1 == len(run.numbers["rows"])
     took = slider.evaluate(FRAMES)
     assert statistics.median(took) <= FRAME, took
     slider.focus()
     page.keyboard.press("End")
-    row = kept.numbers["rows"][-1]
+    row = run.numbers["rows"][-1]
     expect(page.locator(".read .keep .share")).to_have_text(f"{row['share'] * 100:.1g}%")
     loss = float(page.locator(".read .keep output").get_attribute("data-loss"))
     assert abs(loss - row["loss"]) <= CLOSE
-    shown = painted(page).evaluate(
+    opacities = painted(page).evaluate(
         "text => [...text.querySelectorAll('.t')].filter((s) => s.style.opacity)"
         ".map((s) => [Number(s.dataset.i), Number(s.style.opacity)])"
     )
-    wanted = kept.array("kept")[-1]
-    assert len(shown) > 50
-    for token, opacity in shown:
+    wanted = run.array("kept")[-1]
+    assert len(opacities) > 50
+    for token, opacity in opacities:
         share = wanted[token] if token < len(wanted) and not np.isnan(wanted[token]) else 1.0
         assert abs(opacity - (0.16 + 0.84 * share)) <= 0.84 / 254
 
 
 def test_keys_reach_tokens_and_links(app_server, page):
     visit(page, app_server, OPENED)
-    said, text = page.locator(".read .card .said span"), painted(page)
-    expect(said).to_have_text("strongest link 1 of 40")
+    status, text = page.locator(".read .card .said span"), painted(page)
+    expect(status).to_have_text("strongest link 1 of 40")
     text.focus()
     page.keyboard.press("ArrowDown")
-    expect(said).to_have_text("link 2 of 40")
+    expect(status).to_have_text("link 2 of 40")
     page.wait_for_url(re.compile("pair="))
     settle(page)
     text.focus()
     page.keyboard.press("ArrowRight")
-    expect(said).to_contain_text("token 0")
+    expect(status).to_contain_text("token 0")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("query=0"))
 

@@ -60,10 +60,10 @@ def screen(page, width: int, folder: Path, ending: str) -> Callable:
     # A menu that another walk closed is open again.
     page.add_init_script("localStorage.clear()")
 
-    def take(name: str, at=None) -> None:
+    def take(name: str, element=None) -> None:
         settle(page)
-        if at is not None:
-            at.evaluate("element => element.scrollIntoView({block: 'center'})")
+        if element is not None:
+            element.evaluate("element => element.scrollIntoView({block: 'center'})")
         assert page.evaluate(WIDTH) <= width, "the page itself does not scroll sideways"
         assert page.evaluate(SCHEME) == scheme
         path = folder / f"{name}{ending}.png"
@@ -164,12 +164,12 @@ def test_an_engineer_comes_from_a_pasted_config_to_a_copied_line_in_six_clicks(a
     lines = page.locator(".st-key-use_lines")
     expect(lines).to_contain_text('attn_implementation="focuscope"', timeout=PATIENCE)
     picture("engineer-1-verdict", page.locator(".worth h1"))
-    make, taken = (page.get_by_role("button", name=name) for name in ("Make the zip", "focuscope-snapkv.zip"))
-    expect(make.or_(taken)).to_be_visible(timeout=PATIENCE)
+    make, zip_button = (page.get_by_role("button", name=name) for name in ("Make the zip", "focuscope-snapkv.zip"))
+    expect(make.or_(zip_button)).to_be_visible(timeout=PATIENCE)
     if make.is_visible():  # no walk of another width has made it
         redrawn(page, lambda: click(make))
     with page.expect_download() as download:
-        click(taken)
+        click(zip_button)
     assert download.value.suggested_filename == "focuscope-snapkv.zip"
     lines.hover()
     click(lines.get_by_role("button", name="Copy to clipboard"))
@@ -252,8 +252,8 @@ def test_a_minute_with_a_long_story(app_server, page, folder):
     card = page.locator(".read .card")
     sentence = card.locator("h3", has_text=NAMES)
     grips = page.locator(".painted path.grip")
-    for at in range(1, grips.count()):
-        grips.nth(at).dispatch_event("click")
+    for place in range(1, grips.count()):
+        grips.nth(place).dispatch_event("click")
         page.wait_for_url(re.compile("pair="))
         settle(page)
         if sentence.count():

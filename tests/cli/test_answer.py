@@ -25,9 +25,9 @@ class Example(Answer):
     scores: np.ndarray | None = doc("float32 [2]", default=None)
 
 
-def example(**more) -> Example:
+def example(**fields) -> Example:
     rows = [Row(0, 0.5, "half"), Row(1, None)]
-    return Example(count=2, rows=rows, by_name={"a": 0.25}, table=frame(Row, rows), protocol={"verb": "x"}, **more)
+    return Example(count=2, rows=rows, by_name={"a": 0.25}, table=frame(Row, rows), protocol={"verb": "x"}, **fields)
 
 
 def test_what_is_stored_of_an_answer():
@@ -46,13 +46,13 @@ def test_what_is_stored_of_an_answer():
 
 
 def test_the_schema_of_an_answer():
-    made = json_schema(Example)
-    Draft202012Validator.check_schema(made)
-    assert made["required"] == ["by_name", "count", "rows"]
-    assert made["properties"]["count"] == {"type": "number", "description": "tokens"}
-    assert made["properties"]["rows"]["items"]["properties"]["share"]["type"] == ["number", "null"]
-    assert set(made["properties"]) == {"by_name", "count", "measured", "rows"}
-    validator = Draft202012Validator(made)
+    schema = json_schema(Example)
+    Draft202012Validator.check_schema(schema)
+    assert schema["required"] == ["by_name", "count", "rows"]
+    assert schema["properties"]["count"] == {"type": "number", "description": "tokens"}
+    assert schema["properties"]["rows"]["items"]["properties"]["share"]["type"] == ["number", "null"]
+    assert set(schema["properties"]) == {"by_name", "count", "measured", "rows"}
+    validator = Draft202012Validator(schema)
     validator.validate(example(measured=1.0).numbers)
     for wrong in ({"count": "two"}, {"rows": [{"share": 1.0}]}, {"by_name": {"a": "b"}}):
         with pytest.raises(ValidationError):

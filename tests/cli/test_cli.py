@@ -125,8 +125,8 @@ def test_train_router_stops_resumes_and_reports(call, home, monkeypatch):
     about = json.loads((home / "out" / "k4-top1.json").read_text())["about"]
     assert about["kind"] == "trained" and about["steps"] == 3 and about["evaluated_on"] == "1 held-out documents"
     again = vars(parser("x").parse_args(shlex.split(about["protocol"]["command"])[3:]))
-    given = {"steps": 3, "groups": 4, "rate": 1e-3, "base_rate": 1e-4, "phase": 1, "gate": "log", "d_s": 16}
-    assert given.items() <= again.items(), "the recorded command gives every argument"
+    settings = {"steps": 3, "groups": 4, "rate": 1e-3, "base_rate": 1e-4, "phase": 1, "gate": "log", "d_s": 16}
+    assert settings.items() <= again.items(), "the recorded command gives every argument"
     trained = Path(reply["path"]).read_bytes()
 
     def interrupt(*args):
@@ -189,23 +189,23 @@ REFUSED = {
 def test_bad_input_is_one_sentence_and_status_2(case, call, home):
     (home / "little").mkdir(exist_ok=True)
     (home / "little" / "a.txt").write_text("too little to train on")
-    arguments, said = REFUSED[case]
+    arguments, reason = REFUSED[case]
     status, out, err = call(
         *(word.replace("{home}", str(home)) for word in arguments),
         "--json",
         tiny=bool(arguments) and "--model" not in arguments,
     )
-    assert status == 2 and out == "" and said in err.splitlines()[-1] and "Traceback" not in err
+    assert status == 2 and out == "" and reason in err.splitlines()[-1] and "Traceback" not in err
     assert err.splitlines()[-1].endswith(".") and len(err.splitlines()[-1]) < 600
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [(b"\0\1\2", "zero byte at offset 0"), (b"", "empty"), (b" \n", "only spaces"), (b"\xff", "0xFF")]
+    ("data", "why"), [(b"\0\1\2", "zero byte at offset 0"), (b"", "empty"), (b" \n", "only spaces"), (b"\xff", "0xFF")]
 )
-def test_what_is_no_text_on_standard_input(data, said, call, monkeypatch):
+def test_what_is_no_text_on_standard_input(data, why, call, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     status, out, err = call("inspect", "-")
-    assert status == 2 and out == "" and err.startswith("inspect: standard input ") and said in err
+    assert status == 2 and out == "" and err.startswith("inspect: standard input ") and why in err
 
 
 def test_endless_standard_input_is_not_read_to_its_end(call, monkeypatch):

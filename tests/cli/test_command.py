@@ -44,10 +44,10 @@ def test_a_value_out_of_range_an_unknown_and_a_missing_one_are_refused():
 
 def test_no_field_hides_what_every_command_has():
     assert not [
-        (verb, one.name)
+        (verb, field.name)
         for verb, command in COMMANDS.items()
-        for one in fields_of(command)
-        if hasattr(Command, one.name)
+        for field in fields_of(command)
+        if hasattr(Command, field.name)
     ]
 
 

@@ -57,7 +57,7 @@ def added(tmp_path, monkeypatch):
 def test_a_class_in_a_file_is_a_command(added, capsys, tmp_path):
     with pytest.raises(SystemExit):
         main(["add-up", "--help"])
-    assert "--first N" in (shown := capsys.readouterr().out) and "(default: 2)" in shown
+    assert "--first N" in (output := capsys.readouterr().out) and "(default: 2)" in output
     assert main(["add-up", "--first", "5", "--json", "--state", str(tmp_path)]) == 0
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert answer["total"] == 7

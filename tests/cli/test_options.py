@@ -37,75 +37,75 @@ def read(command: str) -> dict:
     return vars(PARSER.parse_args(shlex.split(command)[3:]))
 
 
-def samples(one: Field) -> list:
+def samples(field: Field) -> list:
     """Values of a field's kind, odd ones among them."""
-    if one.kind is list and one.item is not dict:
-        many = {int: [[3], [-1, 20], []], float: [[0.1, 1e-5], [-2.5]], str: [["a", "b c"]]}[one.item]
-        return many[:1] if one.declared.word else many
-    if one.kind is list:
+    if field.kind is list and field.item is not dict:
+        lists = {int: [[3], [-1, 20], []], float: [[0.1, 1e-5], [-2.5]], str: [["a", "b c"]]}[field.item]
+        return lists[:1] if field.declared.word else lists
+    if field.kind is list:
         return [METHODS, [METHODS[1], METHODS[1] | {"settings": {"window": 8}}], [CSA]]
-    if one.kind is dict:
-        return [METHODS[1]] if one.name == "method" else [{"budgets": [[1, 2]], "name": "it's"}]
-    if one.declared.flags:
-        return list(one.declared.flags)
-    words = [READ[one.name]] if one.name in READ else ["k8-top1", "two words", "it's; $HOME"]
-    return {int: [0, 7, -1], float: [0.1, 1e-5, 1 / 3, 2.0], bool: [True, False], str: words}[one.kind]
+    if field.kind is dict:
+        return [METHODS[1]] if field.name == "method" else [{"budgets": [[1, 2]], "name": "it's"}]
+    if field.declared.flags:
+        return list(field.declared.flags)
+    words = [READ[field.name]] if field.name in READ else ["k8-top1", "two words", "it's; $HOME"]
+    return {int: [0, 7, -1], float: [0.1, 1e-5, 1 / 3, 2.0], bool: [True, False], str: words}[field.kind]
 
 
-def is_needed(one: Field) -> bool:
+def is_needed(field: Field) -> bool:
     """Whether a command without it is refused by the parser."""
-    return one.needed if not one.declared.word else not one.declared.word.startswith("[")
+    return field.needed if not field.declared.word else not field.declared.word.startswith("[")
 
 
 @pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
 def test_every_argument_comes_back_from_its_command(verb, study):
-    known = fields(verb, study)
-    needed = {name: samples(one)[0] for name, one in known.items() if is_needed(one)}
+    options = fields(verb, study)
+    needed = {name: samples(field)[0] for name, field in options.items() if is_needed(field)}
     needed |= {"name": study} if study else {}
-    assert set(read(commandline(verb, needed))) & {*known, "name"} == set(needed), "what is not given is not passed"
-    everything = {name: samples(one)[0] for name, one in known.items()}
-    for name, one in known.items():
-        for value in samples(one) if name != "name" or not study else []:
-            for given in (needed | {name: value}, everything | needed | {name: value}):
-                parsed = read(commandline(verb, given))
-                if (methods := takes_methods(known)) in given:
+    assert set(read(commandline(verb, needed))) & {*options, "name"} == set(needed), "what is not given is not passed"
+    everything = {name: samples(field)[0] for name, field in options.items()}
+    for name, field in options.items():
+        for value in samples(field) if name != "name" or not study else []:
+            for arguments in (needed | {name: value}, everything | needed | {name: value}):
+                parsed = read(commandline(verb, arguments))
+                if (methods := takes_methods(options)) in arguments:
                     named = {"verb", "device", "state", "set", "router", "policy", methods, *needed} - {"text", "texts"}
                     parsed |= asked({key: value for key, value in parsed.items() if key in named}).arguments
-                assert {key: parsed[key] for key in given} == given, (methods, commandline(verb, given))
+                assert {key: parsed[key] for key in arguments} == arguments, (methods, commandline(verb, arguments))
 
 
 @pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
 def test_what_lies_outside_its_declared_range_or_choices_is_refused_by_name(verb, study):
-    for name, one in fields(verb, study).items():
-        low, high, options = one.declared.low, one.declared.high, one.declared.options
+    for name, field in fields(verb, study).items():
+        low, high, options = field.declared.low, field.declared.high, field.declared.options
         outside = [low - 1] if low is not None else []
         outside += [high + 1] if high is not None else []
-        outside += [math.nan] if outside and float in (one.kind, one.item) else []
-        outside += ["none of these"] if options and str in (one.kind, one.item) else []
-        of_kind = [[value] if one.kind is list else value for value in outside]
-        for value in of_kind + ([[]] if one.kind is list and outside else []):
+        outside += [math.nan] if outside and float in (field.kind, field.item) else []
+        outside += ["none of these"] if options and str in (field.kind, field.item) else []
+        of_kind = [[value] if field.kind is list else value for value in outside]
+        for value in of_kind + ([[]] if field.kind is list and outside else []):
             with pytest.raises(BadSetting, match=rf"^{name} of {study or verb} (is|must be) "):
-                one.check(value, study or verb)
+                field.check(value, study or verb)
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_a_declaration_and_the_function_that_computes_it_have_the_same_defaults(verb):
     """As long as functions of the studies take keywords, they have defaults of their own; every option is explained."""
-    assert all(one.declared.help or one.declared.flags for one in fields(verb).values())
+    assert all(field.declared.help or field.declared.flags for field in fields(verb).values())
     real = inspect.signature(COMMANDS[verb].function()).parameters
     if "request" in real or verb == "study":
         return
-    for name, one in fields(verb).items():
-        default = inspect.Parameter.empty if one.needed else one.default
+    for name, field in fields(verb).items():
+        default = inspect.Parameter.empty if field.needed else field.default
         assert default == real[name].default and type(default) is type(real[name].default), name
     assert set(real) - set(fields(verb)) <= {"context", "progress"}
 
 
-@pytest.mark.parametrize(("own", "then"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_that_wait_sleep_however_the_command_is_called(own, then, monkeypatch):
+@pytest.mark.parametrize(("chosen", "then"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_that_wait_sleep_however_the_command_is_called(chosen, then, monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    if own:
-        monkeypatch.setenv("OMP_WAIT_POLICY", own)
+    if chosen:
+        monkeypatch.setenv("OMP_WAIT_POLICY", chosen)
     assert main(["inspect", "story", "--plan"]) == 0 and os.environ["OMP_WAIT_POLICY"] == then
 
 
@@ -134,18 +134,18 @@ def test_a_command_loads_nothing_heavy_that_it_does_not_need(line, never):
 
 
 def test_the_bundled_studies_run_at_the_sizes_they_document():
-    made = asked(read("python -m analysis study focal-temperatures --seed 1"))
-    assert made.arguments == {"name": "focal-temperatures", "seed": 1}
-    assert (made.resolved["length"], made.resolved["steps"], made.resolved["tokens_per_step"]) == (512, 500, 2048)
+    study = asked(read("python -m analysis study focal-temperatures --seed 1"))
+    assert study.arguments == {"name": "focal-temperatures", "seed": 1}
+    assert (study.resolved["length"], study.resolved["steps"], study.resolved["tokens_per_step"]) == (512, 500, 2048)
     assert asked(read("python -m analysis study calibration")).resolved["windows"] == 16
 
 
 def test_a_setting_names_its_method():
-    given = asked(read("python -m analysis evaluate story --set focus.window=64 --router k4-top1")).arguments
+    arguments = asked(read("python -m analysis evaluate story --set focus.window=64 --router k4-top1")).arguments
     focus = {"name": "focus", "settings": {"window": 64}, "router": "k4-top1"}
-    assert given["methods"] == [{"name": "dense", "settings": {}}, focus]
-    given = asked(read("python -m analysis time-method story --set quest.pages=8")).arguments
-    assert given["method"] == {"name": "quest", "settings": {"pages": 8}}
+    assert arguments["methods"] == [{"name": "dense", "settings": {}}, focus]
+    arguments = asked(read("python -m analysis time-method story --set quest.pages=8")).arguments
+    assert arguments["method"] == {"name": "quest", "settings": {"pages": 8}}
     assert "methods" not in asked(read("python -m analysis evaluate story")).arguments
 
 

@@ -22,28 +22,28 @@ def nothing_runs(state, monkeypatch):
 
 def reply(capsys, *words: str) -> dict:
     assert main([*words, "--plan", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert set(said) == {"verb", "arguments", "price", "stored"}
-    return said
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer) == {"verb", "arguments", "price", "stored"}
+    return answer
 
 
 def test_a_study_is_planned_with_its_own_sizes(capsys):
-    asked = "study", "focal-temperatures"
-    said = reply(capsys, *asked)
+    words = "study", "focal-temperatures"
+    planned = reply(capsys, *words)
     sizes = {"name": "focal-temperatures", "length": 512, "windows": 64, "steps": 500, "tokens_per_step": 2048}
-    assert said["verb"] == "study" and sizes.items() <= said["arguments"].items()
-    assert said["price"]["seconds"] > 0 and said["stored"].endswith("studies/focal-temperatures.json")
-    smaller = reply(capsys, *asked, "--steps", "50")
+    assert planned["verb"] == "study" and sizes.items() <= planned["arguments"].items()
+    assert planned["price"]["seconds"] > 0 and planned["stored"].endswith("studies/focal-temperatures.json")
+    smaller = reply(capsys, *words, "--steps", "50")
     assert smaller["arguments"]["steps"] == 50 and smaller["stored"] is None
-    assert smaller["price"]["seconds"] < said["price"]["seconds"]
-    fewer, gpu = (reply(capsys, *asked, *more)["price"] for more in (("--seeds", "1"), ("--device", "cuda")))
-    assert fewer["seconds"] < 0.4 * said["price"]["seconds"], "a third of the trainings"
-    assert gpu["seconds"] < said["price"]["seconds"] / 4, "a GPU made the stored one"
+    assert smaller["price"]["seconds"] < planned["price"]["seconds"]
+    fewer, gpu = (reply(capsys, *words, *sizes_of)["price"] for sizes_of in (("--seeds", "1"), ("--device", "cuda")))
+    assert fewer["seconds"] < 0.4 * planned["price"]["seconds"], "a third of the trainings"
+    assert gpu["seconds"] < planned["price"]["seconds"] / 4, "a GPU made the stored one"
 
 
 def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):
-    said = reply(capsys, "budgets")
-    assert said["stored"] is None
+    planned = reply(capsys, "budgets")
+    assert planned["stored"] is None
     store, result = RunStore(), Result({"x": 1, "protocol": {}})
     run = store.put(Undeclared("budgets", {"model": "demo", "window": None}), result, {}, 0.5)
     assert reply(capsys, "budgets")["stored"] == run.id
@@ -54,15 +54,15 @@ def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):
 
 @pytest.mark.parametrize(("verb", "study"), ASKED, ids=str)
 def test_every_verb_has_a_plan(verb, study):
-    known = fields(verb, study)
-    needed = {name: samples(one)[0] for name, one in known.items() if is_needed(one)}
-    said = plan(asked(read(commandline(verb, needed | ({"name": study} if study else {})))))
-    assert set(said["arguments"]) == {*known, *(["name"] if study else [])} and said["price"]["seconds"] > 0
+    options = fields(verb, study)
+    needed = {name: samples(field)[0] for name, field in options.items() if is_needed(field)}
+    planned = plan(asked(read(commandline(verb, needed | ({"name": study} if study else {})))))
+    assert set(planned["arguments"]) == {*options, *(["name"] if study else [])} and planned["price"]["seconds"] > 0
 
 
 @pytest.mark.parametrize("verb", ["route", "train-router", "launch"])
 def test_a_length_beyond_the_model_is_refused_before_it_is_priced(verb):
-    needed = {name: samples(one)[0] for name, one in fields(verb).items() if is_needed(one)}
+    needed = {name: samples(field)[0] for name, field in fields(verb).items() if is_needed(field)}
     with pytest.raises(BadSetting, match="more than the 2,048"):
         plan(asked(read(commandline(verb, needed | {"length": 32768}))))
     assert plan(asked(read(commandline(verb, needed | {"length": 2048}))))["price"]["seconds"] > 0

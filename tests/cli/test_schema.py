@@ -43,20 +43,20 @@ def examples() -> dict[str, list[dict]]:
 def test_kept_answers_keep_their_schema_and_wrong_ones_do_not():
     for verb, answers in examples().items():
         schema = schema_of(verb)
-        for kept in answers:
-            Draft202012Validator(schema).validate(kept)
-        first = next(key for key in schema["required"] if isinstance(kept[key], (list, dict)) and key != "protocol")
-        without = {key: value for key, value in kept.items() if key != first}
-        for wrong in (without, kept | {first: "many"}, kept | {"protocol": 3}):
+        for answer in answers:
+            Draft202012Validator(schema).validate(answer)
+        first = next(key for key in schema["required"] if isinstance(answer[key], (list, dict)) and key != "protocol")
+        without = {key: value for key, value in answer.items() if key != first}
+        for wrong in (without, answer | {first: "many"}, answer | {"protocol": 3}):
             with pytest.raises(ValidationError):
                 Draft202012Validator(schema).validate(wrong)
 
 
 def test_every_verb_and_study_has_a_schema(capsys):
     for words in [(verb,) for verb in COMMANDS] + [("study", name) for name in STORED]:
-        made = schema_of(*words)
-        Draft202012Validator.check_schema(made)
-        assert made["title"] and made["required"][-1:] and "protocol" in made["required"]
+        schema = schema_of(*words)
+        Draft202012Validator.check_schema(schema)
+        assert schema["title"] and schema["required"][-1:] and "protocol" in schema["required"]
     assert main(["schema", "pairs"]) == 0
     assert json.loads(capsys.readouterr().out) == schema_of("pairs")
     assert main(["schema", "divine"]) == 2

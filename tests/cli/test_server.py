@@ -60,9 +60,9 @@ HOSTILE = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_requests_get_a_sentence(case, desk):
     (desk.root.parent / "elsewhere").mkdir()
-    verb, words, said = HOSTILE[case]
+    verb, words, reason = HOSTILE[case]
     for call in (desk.price, desk.run):
-        with pytest.raises(AnalysisError, match=said) as refused:
+        with pytest.raises(AnalysisError, match=reason) as refused:
             call(verb, words.format(root=desk.root))
         assert "nobody" not in str(refused.value) and len(str(refused.value)) < 800
 
@@ -83,7 +83,7 @@ def test_a_price_comes_before_a_run(desk, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("verb", "words", "said"),
+    ("verb", "words", "reason"),
     [
         ("pairs", "--min-distance 64", "smallest distance is 64"),
         ("evaluate", "--window 100000 --methods sparq", "reads 2 to 64 at once"),
@@ -92,30 +92,30 @@ def test_a_price_comes_before_a_run(desk, monkeypatch):
         ("statistics", "--model nobody/nothing", "nobody/nothing"),
     ],
 )
-def test_a_price_refuses_what_a_run_would(verb, words, said, desk, monkeypatch):
+def test_a_price_refuses_what_a_run_would(verb, words, reason, desk, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     # Of two models the last one counts.
     words = f"{desk.root / 'a.txt'} --model {desk.root / 'tiny'} {words}"
-    with pytest.raises(AnalysisError, match=said):
+    with pytest.raises(AnalysisError, match=reason):
         desk.price(verb, words)
     with pytest.raises(AnalysisError, match="Ask `price`"):
         desk.run(verb, words)
 
 
 def test_a_price_reads_nothing(desk, monkeypatch):
-    monkeypatch.setattr("torch.nn.Embedding.forward", lambda *given: pytest.fail("a pass was begun"))
+    monkeypatch.setattr("torch.nn.Embedding.forward", lambda *arguments: pytest.fail("a pass was begun"))
     for verb in ("statistics", "evaluate", "generate", "temperature"):
         assert desk.price(verb, f"{desk.root / 'a.txt'} --model {desk.root / 'tiny'}")["verb"] == verb
 
 
 def test_without_its_package_it_names_the_command_that_installs_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.server", None)
-    for home, said in (
+    for home, words in (
         (Path(__file__).parents[2], "pip install -r requirements-mcp.txt"),
         (tmp_path, "'focuscope[mcp]'"),
     ):
         monkeypatch.setattr(package, "HOME", home)
-        with pytest.raises(AnalysisError, match=re.escape(said)):
+        with pytest.raises(AnalysisError, match=re.escape(words)):
             server(tmp_path)
 
 
@@ -123,11 +123,11 @@ def test_without_its_package_it_names_the_command_that_installs_it(tmp_path, mon
 def test_standard_output_carries_the_protocol_alone(tmp_path):
     pytest.importorskip("mcp", reason="the optional package mcp is not installed")
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
     place = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "FOCUSCOPE_STATE": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "analysis", "mcp"],
-        input=json.dumps(asked) + "\n",
+        input=json.dumps(request) + "\n",
         **{"capture_output": True, "text": True, "env": place, "cwd": tmp_path, "timeout": 120},
     )
     (answer,) = map(json.loads, done.stdout.splitlines())
@@ -146,16 +146,16 @@ def test_a_client_over_pipes(desk):
     async def talk():
         async with mcp.Client(wanted) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == ["help", "price", "run"]
-            asked = {"verb": "pairs", "words": "a.txt --model tiny --min-distance 8"}
-            early = await client.call_tool("run", asked)
-            price = await client.call_tool("price", asked)
-            found = await client.call_tool("run", asked)
+            request = {"verb": "pairs", "words": "a.txt --model tiny --min-distance 8"}
+            early = await client.call_tool("run", request)
+            price = await client.call_tool("price", request)
+            again = await client.call_tool("run", request)
             hostile = await client.call_tool("price", {"verb": "inspect", "words": "../secret.txt"})
-        return early, price, found, hostile
+        return early, price, again, hostile
 
-    early, price, found, hostile = asyncio.run(talk())
+    early, price, again, hostile = asyncio.run(talk())
     assert early.is_error and "first." in early.content[0].text
     assert json.loads(price.content[0].text)["price"]["seconds"] > 0
-    reply = json.loads(found.content[0].text)
+    reply = json.loads(again.content[0].text)
     assert reply["protocol"]["verb"] == "pairs" and all(row["distance"] >= 8 for row in reply["pairs"])
     assert hostile.is_error and hostile.content[0].text.count("\n") == 0 and "no text file" in hostile.content[0].text

@@ -34,8 +34,8 @@ def home(tmp_path, monkeypatch):
 def test_a_text_that_is_stored_goes_by_its_key(home):
     key = RunStore().put_text(SHORT, "mine.txt")
     words = ["inspect", key, "--model", str(home / "tiny")]
-    found = asked(vars(parser("").parse_args(words)))
-    assert found.request.text == key and found.texts == {key: ("mine.txt", SHORT)}
+    question = asked(vars(parser("").parse_args(words)))
+    assert question.request.text == key and question.texts == {key: ("mine.txt", SHORT)}
     with pytest.raises(BadSetting, match="is not stored here"):
         asked(vars(parser("").parse_args(["inspect", "0" * 12])))
 
@@ -111,12 +111,12 @@ def test_what_cannot_be_stored_is_printed_all_the_same(home, protocol):
 
 def test_a_run_with_fitted_state_elsewhere_is_another_and_is_taken_with_it(home, protocol, capsys):
     words = ["evaluate", "text.txt", "--methods", "dense,streaming_llm", "--window", 48, "--model", "tiny"]
-    usual, other = protocol(*words)["run"], protocol(*words, "--state", "fitted")["run"]
-    assert usual != other
+    usual, fitted = protocol(*words)["run"], protocol(*words, "--state", "fitted")["run"]
+    assert usual != fitted
     store = RunStore()
-    assert store.open(other).request["state"] == str(home / "fitted")
-    assert store.open(other).request["model"] == str(home / "tiny")
-    assert main(["take", other, "-o", "other.zip"]) == 0, capsys.readouterr().err
+    assert store.open(fitted).request["state"] == str(home / "fitted")
+    assert store.open(fitted).request["model"] == str(home / "tiny")
+    assert main(["take", fitted, "-o", "other.zip"]) == 0, capsys.readouterr().err
 
 
 def test_times_are_measured_again_and_the_printed_ones_are_the_runs(home, protocol, capsys):

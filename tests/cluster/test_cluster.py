@@ -34,12 +34,12 @@ def no_cluster_is_left():
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_question_in_parts_runs_side_by_side_and_is_merged(name, tmp_path):
     store = RunStore(tmp_path)
-    jobs, said = engine(name, store, workers=2), []
+    jobs, steps = engine(name, store, workers=2), []
     try:
-        made = spread(jobs, store, "echo", {"name": "x"}, "value", [1, 2, 3], lambda done, stage: said.append(done))
-        assert [part["value"] for part in made.numbers["parts"]] == [1, 2, 3] and said[-1] == 1
-        assert made.tables["tokens"]["position"].tolist() == [1, 2, 3, 2, 3, 4, 3, 4, 5]
-        assert made.tables["tokens"]["value"].tolist() == [1] * 3 + [2] * 3 + [3] * 3
+        merged = spread(jobs, store, "echo", {"name": "x"}, "value", [1, 2, 3], lambda done, stage: steps.append(done))
+        assert [part["value"] for part in merged.numbers["parts"]] == [1, 2, 3] and steps[-1] == 1
+        assert merged.tables["tokens"]["position"].tolist() == [1, 2, 3, 2, 3, 4, 3, 4, 5]
+        assert merged.tables["tokens"]["value"].tolist() == [1] * 3 + [2] * 3 + [3] * 3
         gates = [jobs.submit(Undeclared("gate", {"name": part})) for part in "ab"]
         until(lambda: all(jobs.watch(job).state == "running" for job in gates))
         for part in "ab":
@@ -60,18 +60,18 @@ def test_a_search_hands_its_rounds_to_the_workers(name, state):
     """Found as by one process, and the parts do not stay among the runs."""
     if name == "ray":
         pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
-    given = {"methods": [{"name": "tova"}], "prefix": 64, "continuation": 16, "cuts": 8, "lose": 0.5}
-    told = json.dumps(given | {"texts": ["story"]})
-    said = []
-    found = spread_command(
-        Spread(study="search", given=told, engine=name), progress=lambda done, stage: said.append(done)
+    search = {"methods": [{"name": "tova"}], "prefix": 64, "continuation": 16, "cuts": 8, "lose": 0.5}
+    arguments = json.dumps(search | {"texts": ["story"]})
+    steps = []
+    result = spread_command(
+        Spread(study="search", given=arguments, engine=name), progress=lambda done, stage: steps.append(done)
     ).numbers
     store = RunStore()
     text = store.put_text(sample_texts()["story"][1], "story")
-    alone = STUDIES["search"](model="demo", texts=[text], **given, context=Context(store)).numbers
-    for mine, right in zip(found["rows"], alone["rows"], strict=True):
-        assert mine["budget"] == right["budget"] and mine["difference"] == pytest.approx(right["difference"], abs=1e-5)
-    assert found["chosen"]["label"] == alone["chosen"]["label"] and said == sorted(said) and said[-1] > 0.9
+    alone = STUDIES["search"](model="demo", texts=[text], **search, context=Context(store)).numbers
+    for row, right in zip(result["rows"], alone["rows"], strict=True):
+        assert row["budget"] == right["budget"] and row["difference"] == pytest.approx(right["difference"], abs=1e-5)
+    assert result["chosen"]["label"] == alone["chosen"]["label"] and steps == sorted(steps) and steps[-1] > 0.9
     assert not store.list("search-part")
 
 
@@ -100,9 +100,9 @@ def test_a_worker_that_sees_nothing_of_ours_sends_its_run_as_a_bundle(tmp_path, 
 @pytest.mark.slow
 def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
     store = RunStore(tmp_path)
-    for asked, words in (({"gpus": 999}, "2 workers with 999 GPU each"), ({"cpus": 999}, "need 1998 and Ray has")):
+    for resources, words in (({"gpus": 999}, "2 workers with 999 GPU each"), ({"cpus": 999}, "need 1998 and Ray has")):
         with pytest.raises(BadSetting, match=words):
-            engine("ray", store, 2, **asked)
+            engine("ray", store, 2, **resources)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +115,15 @@ def test_more_than_ray_has_is_refused_before_a_job_waits_for_it(tmp_path):
     ],
 )
 def test_what_cannot_be_spread_is_refused_in_a_sentence(wrong, words, state):
-    given = {"study": "worth", "over": "keep=0.1,0.2", "given": "{}", "engine": "local", "workers": 1, "gpus": 0}
+    arguments = {"study": "worth", "over": "keep=0.1,0.2", "given": "{}", "engine": "local", "workers": 1, "gpus": 0}
     with pytest.raises(BadSetting, match=words):
-        spread_command(Spread(**given | wrong), progress=lambda fraction, stage: None)
+        spread_command(Spread(**arguments | wrong), progress=lambda fraction, stage: None)
 
 
 def test_the_commands_of_the_document_are_understood():
-    said = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
-    found = re.findall(r"^(?:\w+\$ +)?python -m analysis (.*)$", said, flags=re.M)
-    assert len(found) >= 5
-    for line in found:
-        given = vars(parser("").parse_args(shlex.split(line)))
-        assert given["verb"] != "spread" or given.get("engine", "local").partition("://")[0] in ("local", "ray")
+    document = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:\w+\$ +)?python -m analysis (.*)$", document, flags=re.M)
+    assert len(lines) >= 5
+    for line in lines:
+        arguments = vars(parser("").parse_args(shlex.split(line)))
+        assert arguments["verb"] != "spread" or arguments.get("engine", "local").partition("://")[0] in ("local", "ray")

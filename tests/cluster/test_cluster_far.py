@@ -37,13 +37,13 @@ def head():
         start_new_session=True,
     )
     try:
-        said = []
+        output = []
         for line in started.stdout:
-            said.append(line)
+            output.append(line)
             if "Ray runtime started" in line:
                 break
         else:
-            pytest.fail("Ray did not start: " + "".join(said)[-800:])
+            pytest.fail("Ray did not start: " + "".join(output)[-800:])
         yield f"ray://127.0.0.1:{client}", environment
     finally:
         started.terminate()
@@ -61,8 +61,8 @@ def head():
 def test_a_study_goes_to_a_cluster_and_its_parts_come_back(head, tmp_path):
     address, environment = head
     (tmp_path / "words.txt").write_text(TEXT)
-    given = json.dumps({"text": str(tmp_path / "words.txt"), "methods": [{"name": "dense"}, {"name": "streaming_llm"}]})
-    command = [sys.executable, "-m", "analysis", "spread", "evaluate", "--over", "seed=0,1", "--with", given, "--json"]
+    words = json.dumps({"text": str(tmp_path / "words.txt"), "methods": [{"name": "dense"}, {"name": "streaming_llm"}]})
+    command = [sys.executable, "-m", "analysis", "spread", "evaluate", "--over", "seed=0,1", "--with", words, "--json"]
 
     def ask(state, engine):
         place = {**environment, "FOCUSCOPE_STATE": str(tmp_path / state)}
@@ -76,6 +76,6 @@ def test_a_study_goes_to_a_cluster_and_its_parts_come_back(head, tmp_path):
     assert sorted(part["run"] for part in far["parts"]) == sorted(
         path.name for path in (tmp_path / "far/runs").iterdir()
     )
-    for one, other in zip(far["rows"], near["rows"], strict=True):
-        assert (one["method"], one["seed"]) == (other["method"], other["seed"])
-        assert one["perplexity"] == pytest.approx(other["perplexity"], rel=1e-6)
+    for row, near_row in zip(far["rows"], near["rows"], strict=True):
+        assert (row["method"], row["seed"]) == (near_row["method"], near_row["seed"])
+        assert row["perplexity"] == pytest.approx(near_row["perplexity"], rel=1e-6)

@@ -62,7 +62,7 @@ ARROWS = {
     "app.serve": KIT,
     "app.topbar": f"app.model_box app.serve {KIT}",
     "app.model_box": KIT,
-    **{f"app.{page}": f"{PAGE} {others}" for page, others in PAGES.items()},
+    **{f"app.{page}": f"{PAGE} {views}" for page, views in PAGES.items()},
     "app.views": f"{PAGE} {VIEWS}",
     "app.streamlit_app": f"app.serve app.tour app.views app.worth {PAGE}",
     # the lab beside the product: the right side of no other arrow
@@ -172,24 +172,24 @@ def room(module: str) -> str:
 def imports(path: Path) -> list[tuple[int, str]]:
     """(line, dotted name) of everything a file imports, wherever it does so: in statements at any depth, by
     `import_module` of a written name, and as a string "module:attribute" that somebody else imports."""
-    found = []
+    names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
+            names += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             package = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
             module = ".".join([*package, *filter(None, [node.module])])
             inner = [f"{module}.{alias.name}" for alias in node.names]
-            known = [name for name in inner if name in modules()]
-            found += [(node.lineno, name) for name in known]
-            found += [(node.lineno, module)] if len(known) < len(inner) else []
+            modules_of = [name for name in inner if name in modules()]
+            names += [(node.lineno, name) for name in modules_of]
+            names += [(node.lineno, module)] if len(modules_of) < len(inner) else []
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in IMPORTERS:
-            given = node.args[0] if node.args else None
-            found += [(node.lineno, given.value)] if isinstance(given, ast.Constant) else []
+            argument = node.args[0] if node.args else None
+            names += [(node.lineno, argument.value)] if isinstance(argument, ast.Constant) else []
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and path not in DECLARED:
             module, colon, attribute = node.value.partition(":")
-            found += [(node.lineno, module)] if colon and attribute.isidentifier() and module in modules() else []
-    return found
+            names += [(node.lineno, module)] if colon and attribute.isidentifier() and module in modules() else []
+    return names
 
 
 @cache
@@ -215,10 +215,10 @@ def test_arrows_hold():
     assert not strange, f"rooms without a line in ARROWS: {strange}"
     wrong = []
     for module, path in modules().items():
-        here = room(module)
+        own_room = room(module)
         for line, name in imports(path):
-            if name.split(".")[0] in OURS and room(name) not in (here, *ARROWS.get(here, "").split()):
-                wrong.append(f"{path.relative_to(ROOT)}:{line}: {here} may not import {room(name)} ({name})")
+            if name.split(".")[0] in OURS and room(name) not in (own_room, *ARROWS.get(own_room, "").split()):
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {own_room} may not import {room(name)} ({name})")
     assert not wrong, "\n".join(wrong)
 
 
@@ -241,10 +241,10 @@ COMPOSED = {"budgets": "eviction expected_attention kvzip triattention"}
 def test_a_method_never_imports_another_method_but_those_that_are_made_of_others():
     for module, path in modules().items():
         if module.startswith("analysis.methods."):
-            others = {name for _, name in imports(path) if name.startswith("analysis.methods.")}
+            methods = {name for _, name in imports(path) if name.startswith("analysis.methods.")}
             parts = COMPOSED.get(module.rpartition(".")[2], "").split()
-            assert others <= SHARED | {f"analysis.methods.{name}" for name in parts}, (
-                f"{module} imports {sorted(others)}"
+            assert methods <= SHARED | {f"analysis.methods.{name}" for name in parts}, (
+                f"{module} imports {sorted(methods)}"
             )
 
 
@@ -254,19 +254,19 @@ def test_private_names_of_transformers_stand_in_the_seam_alone():
     import transformers
 
     classes = transformers.PreTrainedModel, transformers.PreTrainedConfig, transformers.AutoModelForCausalLM
-    private = {name for each in classes for name in dir(each) if name.startswith("_") and not name.startswith("__")}
+    private = {name for kind in classes for name in dir(kind) if name.startswith("_") and not name.startswith("__")}
     private |= {"_attn_implementation", "_name_or_path"}  # made by the constructor of a configuration
     private -= set(dir(torch.nn.Module))
-    found = []
+    uses = []
     for module, path in modules().items():
         if room(module) in ("seam", "lab") or module == "analysis.take.attach":
             continue
-        found += [f"{module}:{line} imports {name}" for line, name in imports(path) if name.startswith("transformers.")]
+        uses += [f"{module}:{line} imports {name}" for line, name in imports(path) if name.startswith("transformers.")]
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-        used = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in private - own]
-        found += [f"{module}:{node.lineno} {node.attr}" for node in used]
-    assert not found, "\n".join(found)
+        defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        used = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr in private - defined]
+        uses += [f"{module}:{node.lineno} {node.attr}" for node in used]
+    assert not uses, "\n".join(uses)
 
 
 def test_neither_modules_nor_rooms_import_each_other_in_a_circle():

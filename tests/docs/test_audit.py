@@ -41,10 +41,10 @@ def as_asked(name, study):
 
 
 def test_the_counts_are_those_of_the_rows():
-    found = Counter(row["status"] for row in ROWS)
-    assert len({row["row"] for row in ROWS}) == len(ROWS) == 121 and set(found) <= set(STATES)
-    told = {state: int(number) for number, state in re.findall(rf"(\d+) ({'|'.join(STATES)})\b", TEXT.split("\n- ")[0])}
-    assert told == {state: found[state] for state in STATES} and told["wrong"] == 0
+    counts = Counter(row["status"] for row in ROWS)
+    assert len({row["row"] for row in ROWS}) == len(ROWS) == 121 and set(counts) <= set(STATES)
+    text = {state: int(number) for number, state in re.findall(rf"(\d+) ({'|'.join(STATES)})\b", TEXT.split("\n- ")[0])}
+    assert text == {state: counts[state] for state in STATES} and text["wrong"] == 0
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["row"])
@@ -55,7 +55,7 @@ def test_what_a_row_names_is_there(row):
     if row["status"] == "toy":
         assert stored and row["size"], "a toy row says its size"
     elif row["status"] == "full" and row["size"]:
-        assert stored and all(as_asked(*one) for one in stored.items()), "its size is not what was asked for"
+        assert stored and all(as_asked(*study) for study in stored.items()), "its size is not what was asked for"
     else:
         assert not row["size"] and (row["note"] or row["status"] == "full")
     assert bool(row["hours"]) == (row["status"] in ("toy", "partial")), "what it would take"
@@ -63,11 +63,11 @@ def test_what_a_row_names_is_there(row):
     for pattern, name in SIZES.items():
         for number in re.findall(pattern, row["size"]):
             # An adapted model trains an eighth of the steps.
-            assert int(number) in [said for one in protocols for said in (one.get(name), one.get(name, 0) // 8)]
+            assert int(number) in [n for p in protocols for n in (p.get(name), p.get(name, 0) // 8)]
 
 
 def test_one_training_or_no_curve_is_not_what_was_asked_for():
-    assert not any(as_asked(*one) for row in ROWS if "1 training" in row["size"] for one in studies(row).items())
-    asked = [one for row in ROWS if row["status"] == "full" and row["size"] for one in studies(row).items()]
+    assert not any(as_asked(*study) for row in ROWS if "1 training" in row["size"] for study in studies(row).items())
+    full = [study for row in ROWS if row["status"] == "full" and row["size"] for study in studies(row).items()]
     for fewer in (0, 1):
-        assert asked and not any(as_asked(name, study | {"curves": study["curves"][:fewer]}) for name, study in asked)
+        assert full and not any(as_asked(name, study | {"curves": study["curves"][:fewer]}) for name, study in full)

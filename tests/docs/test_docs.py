@@ -51,8 +51,8 @@ def test_the_tree_names_every_room_and_only_what_exists():
     for folder in ("", "analysis", "app"):
         inside = [Path(name).relative_to(folder).parts for name in git("ls-files", folder or ".")]
         wanted = {parts[0] for parts in inside if not folder or len(parts) > 1}
-        shown = {name.split("/")[0] for name in tree()[folder]}
-        assert {name for name in wanted if not name.startswith(".")} - shown == set()
+        named = {name.split("/")[0] for name in tree()[folder]}
+        assert {name for name in wanted if not name.startswith(".")} - named == set()
 
 
 def test_commands_of_the_readme_are_understood():

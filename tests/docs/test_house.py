@@ -61,10 +61,10 @@ def test_the_script_needs_nothing_but_python():
 def test_the_next_free_port_is_taken_and_ssh_brings_it_home():
     ssh = "10.0.0.9 52114 10.0.0.7 2222"
     assert run.ssh_line(8501, ssh, "ada") == "ssh -p 2222 -L 8501:127.0.0.1:8501 ada@10.0.0.7"
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         assert run.free_port(port) > port
         with pytest.raises(run.Refusal, match=f"No port from {port} to {port} is free"):
             run.free_port(port, tries=1)
@@ -87,9 +87,9 @@ def test_help_and_unknown_words_in_a_process_of_their_own(tmp_path):
     def start(*words):
         return subprocess.run([sys.executable, ROOT / "run.py", *words], cwd=tmp_path, capture_output=True, text=True)
 
-    shown = start("--help")
-    assert shown.returncode == 0 and all(
-        f"python run.py {word}" in shown.stdout for word in run.COMMANDS if word != "serve"
+    helped = start("--help")
+    assert helped.returncode == 0 and all(
+        f"python run.py {word}" in helped.stdout for word in run.COMMANDS if word != "serve"
     )
     usage = start("serve", "--help")
     assert usage.returncode == 0 and usage.stderr == "" and not (tmp_path / ".venvs").exists()

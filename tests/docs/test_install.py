@@ -36,13 +36,13 @@ class House:
 
     def pip(self, env: Path, *arguments: str):
         words = " ".join(arguments).partition(" --constraint")[0].split()
-        what = " ".join(
+        packages = " ".join(
             Path(word).name for word in words if word not in ("install", "-r", "--no-deps", "--prefer-binary")
         )
-        self.calls.append(what)
-        (env / "half").write_text(what)
-        if what in self.fails:
-            raise self.fails[what]
+        self.calls.append(packages)
+        (env / "half").write_text(packages)
+        if packages in self.fails:
+            raise self.fails[packages]
         (env / "half").unlink()
 
     @property
@@ -59,7 +59,7 @@ def house(tmp_path, monkeypatch):
     for name in (run.BASE, run.DEV):
         (tmp_path / name).write_text(f"# {name}\n")
     (tmp_path / "constraints.txt").write_text("streamlit==1.60.0\ntorch==2.13.0\n")
-    made = House(tmp_path)
+    house = House(tmp_path)
     for name, value in {
         "ROOT": tmp_path,
         "VENV": tmp_path / ".venv",
@@ -67,15 +67,15 @@ def house(tmp_path, monkeypatch):
         "LINK": tmp_path / ".venv.new",
         "NVIDIA_DRIVER": (),
         "resolve": lambda env, arguments: ["sympy>=1.13", "optree; extra == 'optree'"],
-        "create_venv": made.create_venv,
-        "pip": made.pip,
-        "serves": lambda names: bool(environment.read_stamp(environment.VENV)) and made.within,
+        "create_venv": house.create_venv,
+        "pip": house.pip,
+        "serves": lambda names: bool(environment.read_stamp(environment.VENV)) and house.within,
     }.items():
         monkeypatch.setattr(environment, name, value)
     other_python(monkeypatch, 12)
     monkeypatch.delenv("TORCH", raising=False)
     monkeypatch.setattr(environment.shutil, "disk_usage", lambda path: type("Disk", (), {"free": 9e9}))
-    return made
+    return house
 
 
 def other_python(monkeypatch, minor: int = 13):
@@ -120,13 +120,13 @@ def test_another_torch_or_python_builds_anew_and_the_choice_stays(house, monkeyp
         run.install(run.BASE)
     monkeypatch.setenv("TORCH", "2.12.1")
     run.install(run.BASE)
-    other = ["venv", "torch==2.12.1", "requirements.txt"]
-    assert house.calls == FIRST + other
+    built = ["venv", "torch==2.12.1", "requirements.txt"]
+    assert house.calls == FIRST + built
     monkeypatch.delenv("TORCH")
     run.install(run.BASE)
     other_python(monkeypatch)
     run.install(run.BASE)
-    assert house.calls == FIRST + other * 2 and house.python == "3.13" and len(house.environments()) == 1
+    assert house.calls == FIRST + built * 2 and house.python == "3.13" and len(house.environments()) == 1
 
 
 @pytest.mark.parametrize("damage", [None, '{"python": "3.', "[1]", "no python"])
@@ -192,7 +192,7 @@ def test_killed_at_any_step_the_old_environment_serves_and_what_was_begun_is_rem
     (old,) = house.environments()
     other_python(monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr(environment.shutil, "rmtree", lambda *given, **how: None)
+        patch.setattr(environment.shutil, "rmtree", lambda *arguments, **how: None)
         house.fails[step] = KeyboardInterrupt()
         with pytest.raises(KeyboardInterrupt):
             run.install(run.BASE)

@@ -88,7 +88,7 @@ def place(home: Path) -> list[str]:
 
 def filled(words: list[str], home: Path) -> list[str]:
     """A command with files of ours where the README names somebody's, and made small."""
-    made, texts = [], iter(sorted((home / "corpus").iterdir()))
+    argv, texts = [], iter(sorted((home / "corpus").iterdir()))
     for before, word in zip(["", *words], words, strict=False):
         if word in ("TEXT", "story"):
             word = str(next(texts) if word == "TEXT" else home / "story.txt")
@@ -98,8 +98,8 @@ def filled(words: list[str], home: Path) -> list[str]:
             word = str(home / "corpus")
         elif re.match(r"(meta-llama|EleutherAI)/", word):
             word = str(home / "tiny")
-        made.append(word)
-    return [*made, *place(home), *SMALL.get(verb_of(words), "").split()]
+        argv.append(word)
+    return [*argv, *place(home), *SMALL.get(verb_of(words), "").split()]
 
 
 @pytest.mark.parametrize("command", run_here())

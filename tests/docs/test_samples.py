@@ -60,16 +60,16 @@ def test_entities_stay_away_for_hundreds_of_words(name, entity, words):
 
 def test_the_register_answers_every_question_once_and_far_above():
     first, questions = read("register.txt").split("On Saturday the owners")
-    asked = [line.split("? ") for line in questions.splitlines() if "? " in line]
-    assert len(asked) == 28 and len({question for question, _ in asked}) == 28
+    pairs = [line.split("? ") for line in questions.splitlines() if "? " in line]
+    assert len(pairs) == 28 and len({question for question, _ in pairs}) == 28
     entries = dict(re.findall(r"^The ([\w ]+) lies at berth \d+\. (.*)$", first, re.M))
     assert len(entries) == 20
-    for question, answer in asked:
+    for question, answer in pairs:
         ship = next(name for name in entries if name in question)
         line = next(line for line in first.splitlines() if line.startswith(f"The {ship} "))
         assert answer in line, question
-        others = [other for other in first.splitlines() if other.startswith("The ") and other != line]
-        assert not [other for other in others if answer in other], "nothing is told twice"
+        facts = [fact for fact in first.splitlines() if fact.startswith("The ") and fact != line]
+        assert not [fact for fact in facts if answer in fact], "nothing is told twice"
 
 
 def test_program_runs_and_says_the_same_twice():

@@ -16,13 +16,13 @@ CELLS = ("markdown", "# The ferry"), ("code", "leave()\nreturn_()"), ("code", ""
 
 
 def test_one_script_is_said_in_the_singular():
-    found = read_document(b"<p>The ferry left.</p><script>alert(1)</script>", "one.html")
-    assert found.said == "HTML page: its text read, without tags; 1 script, style or frame left out; 3 words."
+    document = read_document(b"<p>The ferry left.</p><script>alert(1)</script>", "one.html")
+    assert document.said == "HTML page: its text read, without tags; 1 script, style or frame left out; 3 words."
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "data", "text", "said"),
+    ("name", "data", "text", "summary"),
     [
         (
             "a.pdf",
@@ -57,9 +57,9 @@ def test_one_script_is_said_in_the_singular():
         ),
     ],
 )
-def test_a_document_is_read_and_says_what_was_read(name, data, text, said):
-    found = read_any(data, name)
-    assert (found.text, found.said) == (text, said)
+def test_a_document_is_read_and_says_what_was_read(name, data, text, summary):
+    document = read_any(data, name)
+    assert (document.text, document.said) == (text, summary)
 
 
 def test_an_encoding_that_a_page_names_is_used():
@@ -74,8 +74,8 @@ def test_a_pdf_that_opens_without_a_password_is_read_whatever_its_name():
 
 @pytest.mark.slow
 def test_of_a_very_long_pdf_the_first_pages_are_read_and_that_is_said():
-    found = read_document(pdf(["word"] * 1200), "long.pdf")
-    assert found.said == "PDF: the first 500 of 1,200 pages read; 500 words."
+    document = read_document(pdf(["word"] * 1200), "long.pdf")
+    assert document.said == "PDF: the first 500 of 1,200 pages read; 500 words."
 
 
 @pytest.mark.slow
@@ -133,8 +133,8 @@ def test_nothing_outside_the_document_is_read(tmp_path):
     entity = f'<!DOCTYPE d [<!ENTITY x SYSTEM "{secret.as_uri()}">]>'
     page = f'{entity}<p>words &x;</p><iframe src="{secret.as_uri()}"></iframe><img src="{secret.as_uri()}">'
     assert "password" not in read_document(page.encode(), "a.html").text
-    said = "<w:body><w:p><w:r><w:t>words &x;</w:t></w:r></w:p></w:body>"
-    body = f"{entity}<w:document xmlns:w='{WORD}'>{said}</w:document>"
+    content = "<w:body><w:p><w:r><w:t>words &x;</w:t></w:r></w:p></w:body>"
+    body = f"{entity}<w:document xmlns:w='{WORD}'>{content}</w:document>"
     assert "password" not in read_document(word_with(body.encode()), "a.docx").text
 
 

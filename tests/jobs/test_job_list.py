@@ -20,23 +20,23 @@ def added(jobs, count=3, owner="owner"):
 
 def test_what_one_process_writes_another_lists(jobs, tmp_path):
     first, second, third = added(jobs)
-    other = JobTable(tmp_path)
+    again = JobTable(tmp_path)
     jobs.finish(first, "done", run="0" * 12)
-    assert other.claim("owner").id == second
-    other.progress(second, 0.5, "half", 3.0, {"step": [1, 2]})
+    assert again.claim("owner").id == second
+    again.progress(second, 0.5, "half", 3.0, {"step": [1, 2]})
     jobs.progress(second, 0.6, "more", 2.0)
-    for table in (jobs, other, JobTable(tmp_path)):
+    for table in (jobs, again, JobTable(tmp_path)):
         assert [status.id for status in table.recent()] == [third, second, first]
         assert [status.id for status in table.active("me")] == [second, third] and table.active("you") == []
         running, waiting = table.status(second), table.status(third)
         assert (running.state, running.fraction, running.stage, running.args) == ("running", 0.6, "more", {"steps": 1})
         assert (waiting.state, waiting.queue_position) == ("queued", 1) and table.owners() == ["owner"]
         assert table.curve(second) == {"step": [1, 2]}, "it stays until there is another"
-    other.ask_cancel(second), other.ask_cancel(third)
+    again.ask_cancel(second), again.ask_cancel(third)
     assert jobs.cancel_asked(second) and jobs.status(second).cancel and jobs.status(third).state == "cancelled"
     jobs.interrupt("owner", "It was closed.")
-    assert other.status(second).state == "interrupted" and other.owners() == [] and other.status(first).state == "done"
-    other.finish(second, "done")
+    assert again.status(second).state == "interrupted" and again.owners() == [] and again.status(first).state == "done"
+    again.finish(second, "done")
     assert jobs.status(second).error == "It was closed.", "a job ends once"
 
 
@@ -68,7 +68,7 @@ def test_jobs_of_an_earlier_program_are_listed_and_what_is_none_is_not(jobs, tmp
     (tmp_path / "jobs" / f"{'a' * 12}.json").write_text(json.dumps(row))
     for number, text in enumerate(("", "[]", "{}", json.dumps(row), json.dumps(row | {"seq": "x"}))):
         (tmp_path / "jobs" / f"{number:012x}.json").write_text(text)
-    (found,) = jobs.recent()
-    assert (found.state, found.args, found.run, found.fraction) == ("done", {"steps": 3}, "b" * 12, 1.0)
+    (job,) = jobs.recent()
+    assert (job.state, job.args, job.run, job.fraction) == ("done", {"steps": 3}, "b" * 12, 1.0)
     (new,) = added(jobs, 1)
     assert [status.id for status in jobs.recent()] == [new, "a" * 12]

@@ -29,13 +29,13 @@ def test_a_served_request_leaves_the_job_its_random_state_and_gradients():
 
 
 def test_a_lease_ends_with_its_holder_and_not_before(tmp_path):
-    lease, other = Lease(tmp_path), Lease(tmp_path)
-    assert is_alive(tmp_path, lease.owner) and is_alive(tmp_path, other.owner)
+    lease, later = Lease(tmp_path), Lease(tmp_path)
+    assert is_alive(tmp_path, lease.owner) and is_alive(tmp_path, later.owner)
     lease.release()
     lease.release()
-    assert not is_alive(tmp_path, lease.owner) and is_alive(tmp_path, other.owner) and not is_alive(tmp_path, "unknown")
-    os.close(other.fd)  # as the system does for a killed process: the file is still there
-    assert not is_alive(tmp_path, other.owner)
+    assert not is_alive(tmp_path, lease.owner) and is_alive(tmp_path, later.owner) and not is_alive(tmp_path, "unknown")
+    os.close(later.fd)  # as the system does for a killed process: the file is still there
+    assert not is_alive(tmp_path, later.owner)
     third = Lease(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [f"{third.owner}.lock"]
     third.release()

@@ -52,20 +52,20 @@ def jobs(request, clients):
 
 @BOTH
 def test_a_job_reports_how_far_it_is(jobs):
-    asked = time.monotonic()
+    begun = time.monotonic()
     job = jobs.submit(Undeclared("gate", {"name": "a"}), session="one")
     status = until(lambda: (status := jobs.watch(job)).seconds_left and status)
-    most = (time.monotonic() - asked) * (1 - status.fraction) / (status.fraction - 0.02)  # it first tells of 2%
+    longest = (time.monotonic() - begun) * (1 - status.fraction) / (status.fraction - 0.02)  # it first tells of 2%
     assert isinstance(status, JobStatus) and status.state == "running" and 0 < status.fraction <= 0.9
-    assert status.stage == "waiting at the gate" and 0 < status.seconds_left <= most and status.queue_position == 0
-    assert [other.id for other in jobs.active("one")] == [job] and jobs.active("two") == []
+    assert status.stage == "waiting at the gate" and 0 < status.seconds_left <= longest and status.queue_position == 0
+    assert [listed.id for listed in jobs.active("one")] == [job] and jobs.active("two") == []
     assert jobs.status()["state"] == "busy" and jobs.curve(job)["step"] == [1, 2]
     open_gate(jobs, "a")
     status = ended(jobs, job)
     assert jobs.curve(job) is None, "a job that is done has a run to draw from"
     assert (status.state, status.fraction, status.error, status.seconds_left) == ("done", 1.0, None, None)
     assert jobs.store.open(status.run).verb == "gate" and status.created <= status.started <= status.ended
-    assert jobs.active() == [] and [other.id for other in jobs.recent("one")] == [job]
+    assert jobs.active() == [] and [listed.id for listed in jobs.recent("one")] == [job]
 
 
 @BOTH
@@ -183,7 +183,7 @@ def test_a_killed_worker_interrupts_its_job_which_resumes_from_its_checkpoint(jo
     again = jobs.resume(job)
     status = ended(jobs, again)
     assert again != job and status.state == "done" and jobs.store.open(status.run).numbers["began_at"] == 20
-    assert again in [other.id for other in jobs.recent("one")] and jobs.watch(job).state == "interrupted"
+    assert again in [listed.id for listed in jobs.recent("one")] and jobs.watch(job).state == "interrupted"
 
 
 @pytest.mark.slow

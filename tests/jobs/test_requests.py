@@ -30,9 +30,9 @@ def jobs(client_of_all):
 
 @pytest.mark.slow
 def test_a_request_is_computed_once_and_then_found(jobs):
-    asked = time.monotonic()
+    begun = time.monotonic()
     run = jobs.request(Undeclared("echo", {"value": 7}))
-    waited = time.monotonic() - asked
+    waited = time.monotonic() - begun
     assert run.numbers["value"] == 7 and not run.cached and run.table("tokens")["position"].tolist() == [7, 8, 9]
     assert run.array("group").shape == (2, 3) and 0 < run.seconds < waited and run.protocol["tokens"] == 100
     os.kill(run.numbers["pid"], signal.SIGKILL)
@@ -238,20 +238,20 @@ def test_a_worker_that_cannot_start_is_said(tmp_path):
 @pytest.mark.slow
 def test_whoever_waits_is_told_how_far_a_request_is_and_may_end_it(jobs):
     """`gate` waits, says so and what can be drawn; what `tell` raises comes back, and the worker goes on to others."""
-    told, drawn = [], []
+    reported, drawn = [], []
 
     class Enough(BaseException):
         pass
 
     def tell(done, stage, left, so_far):
-        told.append((done, stage))
+        reported.append((done, stage))
         drawn.append(so_far)
-        if len(told) == 2:
+        if len(reported) == 2:
             raise Enough
 
     with pytest.raises(Enough):
         jobs.compute(Undeclared("gate", {"name": "told"}), timeout=SLOW * 3, tell=tell)
-    assert all(0 <= done <= 1 and stage for done, stage in told)
+    assert all(0 <= done <= 1 and stage for done, stage in reported)
     assert drawn[-1]["step"] == [1, 2], "it comes along, and stays with what is told later"
     until(lambda: not jobs._keeper.process.running)
     assert jobs.request(Undeclared("echo", {"value": 1})).numbers["value"] == 1

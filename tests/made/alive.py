@@ -9,22 +9,22 @@ from torch.utils._pytree import tree_leaves
 
 
 class Alive(TorchDispatchMode):
-    """Inside it, `now` and `most` are the bytes of tensors that operations made, beside the `known` ones.
+    """Inside it, `now` and `most` are the bytes of tensors that operations made, beside the `before` ones.
 
     It counts what torch allocates for tensors, on any machine alike: not what an allocator keeps, nor what a kernel
     takes for itself.
     """
 
-    def __init__(self, known: Iterable[torch.Tensor] = ()):
+    def __init__(self, before: Iterable[torch.Tensor] = ()):
         super().__init__()
         self.now = self.most = 0
-        self._held = {one.untyped_storage()._cdata for one in known}
+        self._held = {tensor.untyped_storage()._cdata for tensor in before}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        for one in tree_leaves(out):
-            if isinstance(one, torch.Tensor):
-                self._see(one.untyped_storage())
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                self._see(tensor.untyped_storage())
         return out
 
     def _see(self, storage: torch.UntypedStorage) -> None:

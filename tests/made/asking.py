@@ -27,8 +27,8 @@ def asker(context: Context):
     def ask(verb, text=SHORT, **arguments):
         key = json.dumps([verb, text, arguments])
         if key not in answered:
-            given = {} if text is None else {"text": context.add_text("a text", text)}
-            answered[key] = STUDIES[verb](**given, **arguments, context=context)
+            text_key = {} if text is None else {"text": context.add_text("a text", text)}
+            answered[key] = STUDIES[verb](**text_key, **arguments, context=context)
         return answered[key]
 
     return ask

@@ -38,7 +38,7 @@ def every(folder: Path) -> Path:
     lines(folder / "gsm8k" / "train.jsonl", [GSM8K] * 3)
     lines(
         folder / "boolq" / "dev.jsonl",
-        [{"question": "is it", "passage": "It is.", "answer": one} for one in (True, False)],
+        [{"question": "is it", "passage": "It is.", "answer": answer} for answer in (True, False)],
     )
     sentence = {"sentence": "The cup was in the box, so _ was full.", "option1": "box", "option2": "cup"}
     lines(folder / "winogrande" / "dev.jsonl", [sentence | {"answer": "1"}, sentence | {"answer": "2"}])

@@ -21,12 +21,12 @@ ABOUT = {"tokens": 640, "window": 64, "mass": 0.9, "min_pos": 0, "corpus": "two 
 ABOUT |= {"positions": POSITIONS, "bias": {"all": 21.0, "from_min_pos": 21.0, "min_pos": 0, "last_sixteenth": 30.0}}
 
 
-def store_policy(root: Path, name: str, **more) -> None:
+def store_policy(root: Path, name: str, **fields) -> None:
     """A policy of these ranks where the app looks for it."""
     folder = root / "fitted" / "demo" / "abc" / "csa"
     folder.mkdir(parents=True, exist_ok=True)
     integers = {"layers": LAYERS, "heads": HEADS, "policy": [*allocate_budget(RANKS, 127).ravel().tolist(), 32]}
-    (folder / f"{name}.json").write_text(json.dumps(ABOUT | integers | {"ranks": RANKS.tolist()} | more))
+    (folder / f"{name}.json").write_text(json.dumps(ABOUT | integers | {"ranks": RANKS.tolist()} | fields))
 
 
 def cells(**columns) -> pd.DataFrame:
@@ -52,15 +52,15 @@ def budgets(args: dict, text: None) -> Result:
 
 def bins(change: float) -> list[dict]:
     """Two stretches; the last one changes ten times as much as the first."""
-    found = []
+    rows = []
     for place, rise in enumerate((change / 10, change)):
-        one = {"bin": place, "first": 31 * place, "last": 31 * place + 31, "n": 31, "difference": rise}
-        one |= {"low": rise - 0.01, "high": rise + 0.01, "perplexity": 10 * (1 + rise), "perplexity_low": 9.0}
-        found.append(one | {"perplexity_high": 30.0, "perplexity_dense": 10.0})
-    return found
+        row = {"bin": place, "first": 31 * place, "last": 31 * place + 31, "n": 31, "difference": rise}
+        row |= {"low": rise - 0.01, "high": rise + 0.01, "perplexity": 10 * (1 + rise), "perplexity_low": 9.0}
+        rows.append(row | {"perplexity_high": 30.0, "perplexity_dense": 10.0})
+    return rows
 
 
-def row(change: float, **more) -> dict:
+def row(change: float, **fields) -> dict:
     """A row of a sweep whose last stretch changes by `change`."""
     stretches = bins(change)
     values = {"perplexity": 10 * (1 + change / 2), "perplexity_dense": 10.0, "difference": change / 2, "units": 4}
@@ -71,13 +71,13 @@ def row(change: float, **more) -> dict:
     values |= {"worst_bin": 1, "worst_bin_change": 10 * change, "attended": 9.0, "kv_read": 0.6}
     side = {"difference": change / 2, "upper": change / 2, "worst_bin_difference": change, "worst_bin_upper": change}
     side |= {f"worst_bin_{name}": stretches[1][name] for name in ("first", "last")} | {"units": 8, "unit": "documents"}
-    limits = [{"lower": -0.03, "upper": one["difference"], "perplexity_dense": 10.0} for one in stretches]
-    places = [{name: one[name] for name in ("first", "last")} for one in stretches]
+    limits = [{"lower": -0.03, "upper": stretch["difference"], "perplexity_dense": 10.0} for stretch in stretches]
+    places = [{name: stretch[name] for name in ("first", "last")} for stretch in stretches]
     side |= {"lower": -0.015, "perplexity_dense": 10.0}
     side |= {"stretches": [place | limit for place, limit in zip(places, limits, strict=True)]}
     values |= {"select": side, "report": side, "holds": change < 0.02}
     values |= {"reads_kv_least": 0.25, "reads_kv_most": 0.4}
-    return values | {"reads_causal": 0.2, "reads_full": 0.1, "passes": change < 0.02, "fails": None, **more}
+    return values | {"reads_causal": 0.2, "reads_full": 0.1, "passes": change < 0.02, "fails": None, **fields}
 
 
 def lost(table: pd.DataFrame, position: int) -> dict:
@@ -100,7 +100,7 @@ def reads_text(args: dict, text: str) -> Result:
     worst = [None if change == 0 else lost(table, len(table) - 1) for change in changes]
     numbers = {"rows": rows, "lost": worst, "sentence": "It breaks.", "window": CONTEXT, "windows": 1, "policy": {}}
     numbers |= {"notes": ["A note to <read>."], "protocol": protocol("reads-text", args, len(table))}
-    columns = [{"share": r["share"], **one} for r in rows for one in r["bins"]]
+    columns = [{"share": r["share"], **numbers} for r in rows for numbers in r["bins"]]
     tables = {"tokens": table, "rows": pd.DataFrame({"share": args["shares"]}), "bins": pd.DataFrame(columns)}
     return Result(
         numbers, tables, {"position": places, "loss": np.full(len(places), 2, np.float32), "difference": apart}
@@ -119,16 +119,16 @@ def lost_keys(args: dict, text: str) -> Result:
 def cap_sweep(args: dict, text: None) -> Result:
     changes = {16: 0.3, 32: 0.3, 64: 0.04, 128: 0.015, 256: 0.0, 512: 0.0}
     rows = [row(changes[cap], cap=cap) for cap in args["caps"]]
-    columns = [{"cap": r["cap"], **one} for r in rows for one in r["bins"]]
+    columns = [{"cap": r["cap"], **numbers} for r in rows for numbers in r["bins"]]
     numbers = {"sweep": rows, "cap": 128, "sentence": "128.", "notes": [], "protocol": protocol("cap-sweep", args, 64)}
     return Result(numbers, {"bins": pd.DataFrame(columns)})
 
 
 def calibrations(args: dict, text: None) -> Result:
-    other = RANKS[::-1]
-    table = cells(rank=RANKS, other=other, change=other / RANKS - 1, budget=RANKS, other_budget=other)
-    said = f"The ranks of {args['policy']} and {args['other']} agree to 0.50."
-    return Result({"sentence": said, "protocol": protocol("calibrations", args, 0)}, {"cells": table})
+    turned = RANKS[::-1]
+    table = cells(rank=RANKS, other=turned, change=turned / RANKS - 1, budget=RANKS, other_budget=turned)
+    sentence = f"The ranks of {args['policy']} and {args['other']} agree to 0.50."
+    return Result({"sentence": sentence, "protocol": protocol("calibrations", args, 0)}, {"cells": table})
 
 
 def calibrate(args: dict, text: None) -> Result:
@@ -146,7 +146,7 @@ def import_policy(args: dict, text: None) -> Result:
 def topk_cost(args: dict, text: None) -> Result:
     times = {"dense_ms": 2.0, "topk_ms": 3.0, "masked_ms": 20.0, "times_dense": 1.5, "times_dense_low": 1.4}
     times |= {"times_dense_high": 1.6, "faster_than_masked": 7.0, "keys": 64, "dense_kernel": "flash"}
-    rows = [{"what": what, "length": 1024, **times} for what in ("pass", "step")]
+    rows = [{"what": phase, "length": 1024, **times} for phase in ("pass", "step")]
     about = {"repeats": 5, "dtype": "float32", "processor": "A chip", "device": "cpu", "threads": 2}
     return Result({"rows": rows, "sentence": "1.50 times dense.", "met": None, "protocol": about})
 
@@ -156,17 +156,17 @@ def evaluate(args: dict, text: str) -> Result:
     return Result({"rows": rows, "protocol": protocol("evaluate", args, 64)})
 
 
-def study(sentence: str, **more) -> dict:
+def study(sentence: str, **fields) -> dict:
     """A stored study with one row."""
     column = {"name": "arm", "label": "shared out", "unit": ""}
     about = {"sentence": sentence, "columns": [column], "rows": [{"arm": "by ranks"}], "notes": ["Few steps."]}
-    return about | {"protocol": {"model": "demo", "window": 64, "command": "python x"}} | more
+    return about | {"protocol": {"model": "demo", "window": 64, "command": "python x"}} | fields
 
 
 def query_router() -> dict:
     """The stored ablation of the query router."""
-    found = {"arm": "with the query", "pooled": 0.9, "within_head": 0.3, "within_head_and_position": None}
-    return study("The query hardly matters.", parameters=33_921, correlations=[found])
+    correlation = {"arm": "with the query", "pooled": 0.9, "within_head": 0.3, "within_head_and_position": None}
+    return study("The query hardly matters.", parameters=33_921, correlations=[correlation])
 
 
 ANSWERS = {"budgets": budgets, "reads-text": reads_text, "lost-keys": lost_keys, "cap-sweep": cap_sweep}
@@ -193,8 +193,8 @@ def key(client) -> str:
 
 
 def measure_reads(client) -> None:
-    more = {"policy": "policy", "shares": list(READ_SHARES), "window": None, "seed": 0, "long_text": "windows"}
-    client.done("reads-text", {"model": "demo", "text": key(client)} | more)
+    settings = {"policy": "policy", "shares": list(READ_SHARES), "window": None, "seed": 0, "long_text": "windows"}
+    client.done("reads-text", {"model": "demo", "text": key(client)} | settings)
 
 
 def sweep(client, policy: dict, caps: list[int]) -> None:

@@ -30,14 +30,14 @@ def pdf(pages: list[str], password: str = "") -> bytes:
 
 def word() -> bytes:
     """A Word document: a heading, a paragraph, a table of two rows, a paragraph."""
-    made, out = docx.Document(), io.BytesIO()
-    made.add_heading("The ferry", 1)
-    made.add_paragraph("Marguerite took the first boat.")
-    table = made.add_table(2, 2)
-    for at, said in enumerate(("port", "hour", "Aberlour", "six")):
-        table.cell(at // 2, at % 2).text = said
-    made.add_paragraph("Nobody saw her leave.")
-    made.save(out)
+    document, out = docx.Document(), io.BytesIO()
+    document.add_heading("The ferry", 1)
+    document.add_paragraph("Marguerite took the first boat.")
+    table = document.add_table(2, 2)
+    for place, word in enumerate(("port", "hour", "Aberlour", "six")):
+        table.cell(place // 2, place % 2).text = word
+    document.add_paragraph("Nobody saw her leave.")
+    document.save(out)
     return out.getvalue()
 
 
@@ -52,8 +52,8 @@ def word_with(body: bytes) -> bytes:
 
 def notebook(*cells: tuple[str, str]) -> bytes:
     """A notebook of (kind, source) cells; every code cell printed a secret."""
-    made = [{"cell_type": kind, "source": [source], "outputs": [{"text": ["a secret"]}]} for kind, source in cells]
-    return json.dumps({"cells": made, "nbformat": 4}).encode()
+    listed = [{"cell_type": kind, "source": [source], "outputs": [{"text": ["a secret"]}]} for kind, source in cells]
+    return json.dumps({"cells": listed, "nbformat": 4}).encode()
 
 
 PAGE = b"""<!DOCTYPE html><html><head><title>The ferry</title><style>p { color: red }</style></head><body>

@@ -39,5 +39,5 @@ def stock_tables(home: Path) -> np.ndarray:
     ids = torch.tensor(model.tokenizer(TEXT, add_special_tokens=False)["input_ids"][:64])[None]
     model.lm.set_attn_implementation("eager")
     with torch.no_grad():
-        found = model.lm(ids, output_attentions=True, use_cache=False).attentions
-    return torch.stack(found)[:, 0].double().numpy()
+        tables = model.lm(ids, output_attentions=True, use_cache=False).attentions
+    return torch.stack(tables)[:, 0].double().numpy()

@@ -96,7 +96,7 @@ def shout(context):
     return Result({"heard": True})
 
 
-def inspect(context, model: str, **others):
+def inspect(context, model: str, **settings):
     """Under a name that a shared demo allows."""
     return Result({"model": model})
 

@@ -12,7 +12,7 @@ def pooled(
 ) -> Pooled:
     """An arm that ends at `loss` and was `step` higher a quarter of the tokens before, wobbling from window to
     window."""
-    wobble = [0.001 * (at % 3 - 1) for at in range(windows)]
+    wobble = [0.001 * (number % 3 - 1) for number in range(windows)]
     parts = []
     for seed in range(seeds):
         checkpoints = [

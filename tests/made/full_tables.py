@@ -46,9 +46,9 @@ def visible_key(j, first):
 def materialised(lm, ids, mask=None, window=5, without_first=False):
     """What HeadReading collects, from the stock model's tables: means, distance."""
     real = torch.ones_like(ids).bool() if mask is None else mask.bool()
-    given = {} if mask is None else {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
+    padding = {} if mask is None else {"attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
     with torch.no_grad():
-        tables = lm(ids, output_attentions=True, use_cache=False, **given).attentions
+        tables = lm(ids, output_attentions=True, use_cache=False, **padding).attentions
     # layers that are no softmax attention have none; compressed entries stand behind the tokens, and they and a learned
     # sink take a part of each row
     length = ids.shape[1]
@@ -76,8 +76,8 @@ def measured(tables, ids, real=None, window=5, without_first=False, alike=False)
                         continue
                     p = table[text, head, query].double().numpy().copy()
                     # read by no head: a sharp one gives keys that it sees exactly nothing
-                    seen = (table[text, :, query] > 0).any(0).numpy() if alike else p > 0
-                    visible = seen & real[text].numpy() & (np.arange(length) <= query)
+                    is_read = (table[text, :, query] > 0).any(0).numpy() if alike else p > 0
+                    visible = is_read & real[text].numpy() & (np.arange(length) <= query)
                     rows["first_token_mass"][layer][head].append(p[first])
                     start = first
                     if without_first:
@@ -86,8 +86,8 @@ def measured(tables, ids, real=None, window=5, without_first=False, alike=False)
                             continue
                         p[first] = 0.0
                         p /= p.sum()
-                    found = one_row(p, query, start, real[text].numpy(), ids[text].numpy(), window, visible, first)
-                    for name, value in found.items():
+                    values = one_row(p, query, start, real[text].numpy(), ids[text].numpy(), window, visible, first)
+                    for name, value in values.items():
                         rows[name][layer][head].append(value)
                     counts += layer == head == 0
                     for j in np.flatnonzero(visible):
@@ -96,9 +96,9 @@ def measured(tables, ids, real=None, window=5, without_first=False, alike=False)
     return means, distance / counts
 
 
-def read(lm, ids, mask=None, window=5, **more):
+def read(lm, ids, mask=None, window=5, **options):
     model = load_model(lm)
-    reading = HeadReading(model.num_layers, model.num_heads, window=window, **more)
+    reading = HeadReading(model.num_layers, model.num_heads, window=window, **options)
     reading.read(model, ids, mask)
     return reading
 

@@ -133,8 +133,8 @@ def temperature_curve(args: dict, text: str) -> Result:
     bins = pd.DataFrame(cells).assign(perplexity=9.0, difference=0.1)
     alone = [{"layer": layer, "t": t, **row(0.02)} for t in args.get("layers") or [] for layer in range(LAYERS)]
     layers = pd.DataFrame(alone, columns=["layer", "t", *row(0)])
-    own = row(0.05) | {"t": args["by_layer"]} if args.get("by_layer") else None
-    numbers = {"by_layer": own, "perplexity_dense": 10.0, "sentence": "No temperature beats dense.", "notes": []}
+    by_layer = row(0.05) | {"t": args["by_layer"]} if args.get("by_layer") else None
+    numbers = {"by_layer": by_layer, "perplexity_dense": 10.0, "sentence": "No temperature beats dense.", "notes": []}
     numbers["protocol"] = protocol("temperature-curve", args, 64)
     return Result(numbers, {"curve": curve, "bins": bins, "layers": layers})
 
@@ -185,8 +185,8 @@ def ablate(args: dict, text: str) -> Result:
         }
         rows.append(row | {"layer": layer, "head": head, "estimate": cells.index((layer, head)) / 10 - 0.2})
     exact = {(row["layer"], row["head"]): row["loss_change"] for row in rows}
-    listed = [{"layer": a, "head": b, "estimate": at / 10 - 0.2} for at, (a, b) in enumerate(cells)]
-    heads = pd.DataFrame([one | {"loss_change": exact.get((one["layer"], one["head"]))} for one in listed])
+    listed = [{"layer": a, "head": b, "estimate": place / 10 - 0.2} for place, (a, b) in enumerate(cells)]
+    heads = pd.DataFrame([row | {"loss_change": exact.get((row["layer"], row["head"]))} for row in listed])
     numbers = {"rows": rows, "scope": "this text", "sentence": f"Without {names[0]} <this> is worse."}
     numbers |= {"notes": ["First order."]}
     numbers["protocol"] = protocol("ablate", args, length)
@@ -202,8 +202,8 @@ def names(args: dict, text: str | None) -> Result:
     rows = [{"layer": 1, "head": 0, "name": "sink"} | about | bare]
     rows += [{"layer": 1, "head": 0, "name": "induction"} | about | lost]
     rows += [{"layer": 2, "head": 1, "name": "previous token"} | about | lost | {"verdict": "not confirmed"}]
-    said = {"measure": "mean attention to <it>", "source": "Somebody 2020", "above": 0.3, "needs": ""}
-    numbers = {"rows": rows, "definitions": [{"name": name} | said for name in LETTERS], "controls": {}, "heads": 6}
+    terms = {"measure": "mean attention to <it>", "source": "Somebody 2020", "above": 0.3, "needs": ""}
+    numbers = {"rows": rows, "definitions": [{"name": name} | terms for name in LETTERS], "controls": {}, "heads": 6}
     numbers |= {"sentence": "2 of 6 heads have a name.", "notes": [], "protocol": protocol("names", args, 3072)}
     return Result(numbers, {"scores": pd.DataFrame(rows)}, {})
 
@@ -214,11 +214,11 @@ def head_texts(args: dict, text: str | None) -> Result:
     spread = pd.DataFrame(cells, columns=["layer", "head", "statistic"]).assign(mean=0.5)
     for step in range(0, 101, 10):
         spread[f"q{step}"] = step / 100
-    shown = {"text": 0, "position": 7, "value": 0.9, "query": " <owl>", "before": "the grey "}
-    rows = [dict(zip(spread.columns, cell, strict=False)) | shown | {"decile": at} for cell in cells for at in (0, 3)]
-    found = [{"kind": "pair", "query": " owl", "key": "grey", "count": 5, "lift": 12.5}]
-    found += [{"kind": "key", "query": None, "key": "grey", "count": 9, "lift": 2.0}]
-    tokens = pd.DataFrame([{"layer": 2, "head": 1} | one for one in found])
+    where = {"text": 0, "position": 7, "value": 0.9, "query": " <owl>", "before": "the grey "}
+    rows = [dict(zip(spread.columns, cell, strict=False)) | where | {"decile": n} for cell in cells for n in (0, 3)]
+    read = [{"kind": "pair", "query": " owl", "key": "grey", "count": 5, "lift": 12.5}]
+    read += [{"kind": "key", "query": None, "key": "grey", "count": 9, "lift": 2.0}]
+    tokens = pd.DataFrame([{"layer": 2, "head": 1} | row for row in read])
     texts = pd.DataFrame({"text": [0], "begins": ["Once <upon>"], "tokens": [640]})
     numbers = {"read": 640, "drawn": 64, "texts": 1, "sentence": "640 tokens of <one> text.", "notes": ["No sink."]}
     numbers["protocol"] = protocol("head-texts", args, 640)

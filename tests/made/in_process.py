@@ -64,8 +64,8 @@ def redrawn(app: AppTest, *keys: str) -> None:
     """Run the app as a browser makes it run when these widgets change: their fragment alone, where they are drawn in
     one. AppTest by itself runs the whole page; it shows only what was drawn."""
     state = app._session_state._state
-    known = [state._new_widget_state.widget_metadata[state._get_widget_id(key)] for key in keys]
-    fragments = {one.fragment_id for one in known}
+    widgets = [state._new_widget_state.widget_metadata[state._get_widget_id(key)] for key in keys]
+    fragments = {widget.fragment_id for widget in widgets}
     with pytest.MonkeyPatch.context() as patched:
         alone = functools.partial(local_script_runner.RerunData, fragment_id=fragments.pop())
         if not fragments:
@@ -74,21 +74,21 @@ def redrawn(app: AppTest, *keys: str) -> None:
     assert not app.exception, app.exception[0].message
 
 
-def part(app: AppTest, name: str, at: int = 0) -> dict:
+def part(app: AppTest, name: str, place: int = 0) -> dict:
     """The data of one of the app's own components."""
-    found = [element.proto for element in app.get("bidi_component")]
-    return json.loads([proto.json for proto in found if proto.component_name == f"focuscope_{name}"][at])[0]
+    protos = [element.proto for element in app.get("bidi_component")]
+    return json.loads([proto.json for proto in protos if proto.component_name == f"focuscope_{name}"][place])[0]
 
 
 def tables(app: AppTest) -> list[dict]:
     """The data of all tables of the page."""
-    found = [element.proto for element in app.get("bidi_component")]
-    return [json.loads(proto.json)[0] for proto in found if proto.component_name == "focuscope_table"]
+    protos = [element.proto for element in app.get("bidi_component")]
+    return [json.loads(proto.json)[0] for proto in protos if proto.component_name == "focuscope_table"]
 
 
-def columns(app: AppTest, at: int = 0) -> dict[str, list]:
+def columns(app: AppTest, place: int = 0) -> dict[str, list]:
     """A table of the page as it is shown: label -> cells."""
-    return {column["label"]: column["shown"] for column in tables(app)[at]["columns"]}
+    return {column["label"]: column["shown"] for column in tables(app)[place]["columns"]}
 
 
 def figures(app: AppTest) -> list[dict]:
@@ -125,5 +125,5 @@ def put(client: FakeJobs, text: str, name: str = "mine") -> str:
 
 def in_chip(app, kind: str):
     """The list inside a chip of the top bar."""
-    (found,) = [one for one in app.selectbox if one.key.startswith(f"{kind}_pick_")]
-    return found
+    (selectbox,) = [box for box in app.selectbox if box.key.startswith(f"{kind}_pick_")]
+    return selectbox

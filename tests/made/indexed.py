@@ -13,7 +13,7 @@ def made_indexers(
     *kinds: str, heads: int = 4, kv_heads: int = 1, dim: int = 8, layers: int = LAYERS, width: int = WIDTH
 ) -> Fitted:
     """Small ones of these kinds; blocks and groups of 4 tokens."""
-    sizes, made = Sizes(index_heads=2, index_dim=8, unit=4, ratio=4), {}
+    sizes, fitted = Sizes(index_heads=2, index_dim=8, unit=4, ratio=4), {}
     for layer in range(layers):
         for kind in kinds:
             fitting = Fitting(kind, width, heads, kv_heads, dim, sizes, seed=layer)
@@ -22,5 +22,5 @@ def made_indexers(
                 fitting.indexer.state = {
                     name: torch.randn(8, width, generator=draw) for name in ("q.weight", "k.weight")
                 }
-            made[layer, kind] = FittedIndexer(fitting.indexer, fitting.sizes)
-    return packed(made)
+            fitted[layer, kind] = FittedIndexer(fitting.indexer, fitting.sizes)
+    return packed(fitted)

@@ -10,11 +10,11 @@ from analysis.studies.context import Context
 from tests.made.tiny_tokenizer import save_model
 
 
-def save_models(folder: Path, **most: int) -> Path:
+def save_models(folder: Path, **lengths: int) -> Path:
     """Random models by name, each with the tokens it reads; the one called `even` finds every token alike."""
-    for name, positions in most.items():
+    for name, positions in lengths.items():
         save_model(folder / name, max_position_embeddings=positions)
-    if "even" in most:
+    if "even" in lengths:
         even = LlamaForCausalLM.from_pretrained(folder / "even")
         with torch.no_grad():
             even.lm_head.weight.zero_()

@@ -17,17 +17,17 @@ def logits(lm, ids: Tensor, method: Method | None = None, kernels: bool = False,
 
 def watched(lm, method: Method, ids: Tensor) -> list[tuple[Block, Tensor]]:
     """(block, probabilities) of every layer of a pass."""
-    seen: list[tuple[Block, Tensor]] = []
-    with torch.no_grad(), apply(lm, method, watch=lambda *pair: seen.append(pair)):
+    pairs: list[tuple[Block, Tensor]] = []
+    with torch.no_grad(), apply(lm, method, watch=lambda *pair: pairs.append(pair)):
         lm(ids, use_cache=False)
-    return seen
+    return pairs
 
 
 def changed_end(ids: Tensor, start: int = 30) -> Tensor:
     """The text with other tokens from `start` on."""
-    other = ids.clone()
-    other[:, start:] = token_ids(len(ids), ids.shape[1], seed=9)[:, start:]
-    return other
+    changed = ids.clone()
+    changed[:, start:] = token_ids(len(ids), ids.shape[1], seed=9)[:, start:]
+    return changed
 
 
 def block(scores, layer: int = 0, first_row: int = 0, first: int = 0, rows: Tensor | None = None) -> Block:
@@ -45,9 +45,9 @@ def stacked_block(query: Tensor, key: Tensor) -> Block:
     return block(scores, rows=torch.cat([query, key]).transpose(0, 1)[None])
 
 
-def read_keys(method: Method, given: Block) -> Tensor:
+def read_keys(method: Method, block: Block) -> Tensor:
     """bool [H, n, Tk]: what a method reads of a block, causality applied as the seam does."""
-    return (method.mask(given) & given.visible).expand_as(given.scores)[0]
+    return (method.mask(block) & block.visible).expand_as(block.scores)[0]
 
 
 def normal_states(heads: int, kv_heads: int, length: int, dim: int = 8, seed: int = 0, size: float = 1.0):

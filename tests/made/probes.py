@@ -20,28 +20,28 @@ HIDDEN = "a <b>code</b>"
 
 def probe(args: dict, text: str) -> Result:
     methods = [SimpleNamespace(name="dense", label="Dense")]
-    for one in args["methods"]:
-        if one["name"] == "later":
+    for method in args["methods"]:
+        if method["name"] == "later":
             raise BadSetting("later needs calibration: calibrate it first.")
-        changed = "".join(f", {name} {value}" for name, value in one["settings"].items())
-        methods.append(SimpleNamespace(name=one["name"], label=DESCRIBED[one["name"]]["title"] + changed))
+        changed = "".join(f", {name} {value}" for name, value in method["settings"].items())
+        methods.append(SimpleNamespace(name=method["name"], label=DESCRIBED[method["name"]]["title"] + changed))
     cells = [cell for name in args["probes"] for cell in _cells(name, args, len(methods))]
-    told, able = sentences(cells, methods)
+    lines, able = sentences(cells, methods)
     numbers = {
         "rows": plain(rows_by(cells, methods, *AXES)),
-        "sentences": told,
-        "sentence": " ".join(told),
+        "sentences": lines,
+        "sentence": " ".join(lines),
         "able": able,
         "truncated": plain(truncated(cells)),
-        "labels": [one.label for one in methods],
+        "labels": [method.label for method in methods],
         "limit": 2048,
         "notes": ["2 of 9 prompts were longer."] if args["rope"] != "as_trained" else [],
         "protocol": {"verb": "probe", "model": args["model"], "text": args["text"], "tokens": 1000},
     }
     parts = {"before": "then", "evidence": HIDDEN, "after": "went on", "question": "The code is", "answer": HIDDEN}
-    shown = [{"probe": args["probes"][0], "length": 512, "at": 77} | parts | {"others": "one · two"}]
+    question = [{"probe": args["probes"][0], "length": 512, "at": 77} | parts | {"others": "one · two"}]
     tables = {"rows": DataFrame(numbers["rows"]), "lengths": table_by(cells, methods, "length")}
-    return Result(numbers, tables | {"summary": table_by(cells, methods), "shown": DataFrame(shown)})
+    return Result(numbers, tables | {"summary": table_by(cells, methods), "shown": DataFrame(question)})
 
 
 def _cells(name: str, args: dict, methods: int):

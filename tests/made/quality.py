@@ -12,16 +12,16 @@ DEFAULTS = {"window": 16}
 SHARING = {"oracle_topk": 1.25, "quick": 1.25}  # times as many keys for two heads that share them as for one
 
 
-def field(name: str, default, help: str = "what it does", price: str = "live", low=None, high=None, **more) -> dict:
+def field(name: str, default, help: str = "what it does", price: str = "live", low=None, high=None, **fields) -> dict:
     about = {"name": name, "type": type(default).__name__, "default": default, "help": help, "price": price}
-    return about | {"low": low, "high": high, "step": None, "options": None, "future": []} | more
+    return about | {"low": low, "high": high, "step": None, "options": None, "future": []} | fields
 
 
-def method(title: str, *fields: dict, ceiling: bool = False, needs: str = "", **more) -> dict:
-    made = {"doc": f"{title} reads *less*.", "paper": "a paper", "title": title, "needs": needs}
-    made |= {"ceiling": ceiling, "fields": list(fields)}
-    made |= {"saves": "reads", "kernels": [], "exported": True, "budget": None, "competing": []}
-    return made | more
+def method(title: str, *fields: dict, ceiling: bool = False, needs: str = "", **about) -> dict:
+    described = {"doc": f"{title} reads *less*.", "paper": "a paper", "title": title, "needs": needs}
+    described |= {"ceiling": ceiling, "fields": list(fields)}
+    described |= {"saves": "reads", "kernels": [], "exported": True, "budget": None, "competing": []}
+    return described | about
 
 
 DESCRIBED = {
@@ -72,13 +72,13 @@ DESCRIBED = {
 def evaluate(args: dict, text: str) -> Result:
     """Every method loses 32% over its window and reads in proportion to it; the token after the third loses most. One
     that is set to a share gets as much of 512 keys, Quick no fewer than 64."""
-    (asked,) = args["methods"]
-    about = DESCRIBED[asked["name"]]
+    (method,) = args["methods"]
+    about = DESCRIBED[method["name"]]
     made_for = DEFAULTS if about["needs"] == "router" else {}
-    defaults = {one["name"]: made_for.get(one["name"], one["default"]) for one in about["fields"]}
-    settings = defaults | asked["settings"]
+    defaults = {field["name"]: made_for.get(field["name"], field["default"]) for field in about["fields"]}
+    settings = defaults | method["settings"]
     if args.get("share") and about["budget"]:
-        settings[about["budget"]] = max(64 if asked["name"] == "quick" else 1, round(512 * args["share"]))
+        settings[about["budget"]] = max(64 if method["name"] == "quick" else 1, round(512 * args["share"]))
     if settings.get("top", 1) > results.GROUPS:
         raise BadSetting(f"top is {settings['top']} and the router has 4 groups: choose at most 4.")
     table = results.tokens(text)
@@ -86,25 +86,25 @@ def evaluate(args: dict, text: str) -> Result:
     windows = 1 if args["long_text"] == "first" else len(table) // size
     table = table.iloc[: windows * size].copy()
     table["window"] = table.index // size
-    width = settings.get("window", settings.get("k", settings.get("keys", 64))) if asked["name"] != "dense" else 0
+    width = settings.get("window", settings.get("k", settings.get("keys", 64))) if method["name"] != "dense" else 0
     share, loses = (width / 512, 0.32 / width) if width else (1.0, 0.0)
-    position = np.array([at for at in range(windows * size) if at % size])
+    position = np.array([i for i in range(windows * size) if i % size])
     apart = np.where(position == 3, 2.5, np.where(position == 5, -1.0, loses)) if width else np.zeros(len(position))
     losses = pd.DataFrame({"method": 0, "position": position, "window": position // size, "loss": 3.0 + apart})
     losses["difference"], losses["kl"] = apart, apart
     edges = np.linspace(0, size - 1, 4).astype(int)
     bins = [
-        {"bin": at, "first": int(a), "last": int(b), "n": int(b - a), "perplexity": 20.0, "difference": loses * at}
-        | ({"low": None, "high": None} if at == 1 else {"low": loses * at - 0.01, "high": loses * at + 0.01})
-        for at, (a, b) in enumerate(zip(edges, edges[1:], strict=False))
+        {"bin": i, "first": int(a), "last": int(b), "n": int(b - a), "perplexity": 20.0, "difference": loses * i}
+        | ({"low": None, "high": None} if i == 1 else {"low": loses * i - 0.01, "high": loses * i + 0.01})
+        for i, (a, b) in enumerate(zip(edges, edges[1:], strict=False))
     ]
-    row = {"method": asked["name"], "title": about["title"], "label": asked["name"], "ceiling": about["ceiling"]}
+    row = {"method": method["name"], "title": about["title"], "label": method["name"], "ceiling": about["ceiling"]}
     row |= {
         "router": results.ROUTER if about["needs"] == "router" else None,
         "settings": settings,
         "defaults": defaults,
     }
-    row |= {"reads_future": any(settings[one["name"]] in one["future"] for one in about["fields"])}
+    row |= {"reads_future": any(settings[field["name"]] in field["future"] for field in about["fields"])}
     row |= {"perplexity": 20 * (1 + loses), "low": None, "high": None, "units": 1, "perplexity_dense": 20.0}
     row |= {"difference": loses, "difference_low": loses - 0.005, "difference_high": loses + 0.005}
     row |= {
@@ -118,9 +118,9 @@ def evaluate(args: dict, text: str) -> Result:
         "reads_causal": share,
         "kv_read": share,
         "attended": 512.5 * share,
-        "reads_kv": SHARING.get(asked["name"], 1.0) * share,
-        "attended_kv": SHARING.get(asked["name"], 1.0) * 512.5 * share,
-        "sharing": SHARING.get(asked["name"], 1.0),
+        "reads_kv": SHARING.get(method["name"], 1.0) * share,
+        "attended_kv": SHARING.get(method["name"], 1.0) * 512.5 * share,
+        "sharing": SHARING.get(method["name"], 1.0),
         "worst_bin": 2,
         "bins": bins,
     }
@@ -133,16 +133,16 @@ def evaluate(args: dict, text: str) -> Result:
 
 def continuation(args: dict, text: str | None) -> Result:
     """A quarter of the cache kept costs 2%, and an eighth of the blocks read 10%; nothing given up costs nothing."""
-    (asked,) = args["methods"]
-    about = DESCRIBED[asked["name"]]
-    settings = {one["name"]: one["default"] for one in about["fields"]} | asked["settings"]
+    (method,) = args["methods"]
+    about = DESCRIBED[method["name"]]
+    settings = {field["name"]: field["default"] for field in about["fields"]} | method["settings"]
     memory = about["saves"] == "memory"
     share = args["share"] or (1 - settings["ratio"] if memory else 0.125)
     common = {"setting": "no question", "kept_keys": 64.0, "perplexity": 20.0, "units": 16, "unit": "stretches"}
     dense = common | {"method": "dense", "label": "Dense", "settings": {}, "kv_bytes": 4_000_000, "kv_share": 1.0}
     dense |= {"kv_most_bytes": 4_000_000}
     dense |= {"blocks": None, "difference": 0.0, "low": None, "high": None}
-    row = common | {"method": asked["name"], "label": about["title"], "settings": settings}
+    row = common | {"method": method["name"], "label": about["title"], "settings": settings}
     row |= {"kv_bytes": round(4e6 * share) if memory else 4_000_000, "kv_share": share if memory else 1.0}
     row |= {"blocks": None if memory else share, "difference": 0.02 if memory else 0.1, "low": 0.01, "high": 0.12}
     row |= {"kv_most_bytes": row["kv_bytes"] + 1_000_000 * memory}

@@ -20,29 +20,29 @@ def renamed(folder: Path, name: str = "memory"):
     Its source is written to a folder."""
     original = tiny("llama")
     source = re.sub(r"[ ]*@deprecate_kwarg\(.*\)\n", "", inspect.getsource(modeling_llama))
-    (taken,) = set(re.findall(CACHES, source))
+    (usual,) = set(re.findall(CACHES, source))
     calls = re.compile(r"create_causal_mask\([^()]*\)")  # transformers' own function keeps its argument
-    source = calls.sub(lambda call: call[0].replace(f"{name}=", f"{taken}="), re.sub(CACHES, name, source))
+    source = calls.sub(lambda call: call[0].replace(f"{name}=", f"{usual}="), re.sub(CACHES, name, source))
     place = folder / f"modeling_{name}.py"
     place.write_text(source)
     spec = importlib.util.spec_from_file_location(f"transformers.models.llama.{place.stem}", place)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # decorators look their module up
     spec.loader.exec_module(module)
     outputs = {"BaseModelOutputWithPast", "CausalLMOutputWithPast"}
-    module.__dict__.update({kind: _returned(module.__dict__[kind], taken, name) for kind in outputs})
+    module.__dict__.update({kind: _returned(module.__dict__[kind], usual, name) for kind in outputs})
 
     class Renamed(module.LlamaForCausalLM):
         def generate(self, *args, **kwargs):
             if name in kwargs:
-                kwargs[taken] = kwargs.pop(name)
+                kwargs[usual] = kwargs.pop(name)
             return GenerationMixin.generate(self, *args, **kwargs)
 
         def prepare_inputs_for_generation(self, *args, **kwargs):
-            made = super().prepare_inputs_for_generation(*args, **kwargs)
-            return {name if key == taken else key: value for key, value in made.items()}
+            inputs = super().prepare_inputs_for_generation(*args, **kwargs)
+            return {name if key == usual else key: value for key, value in inputs.items()}
 
         def _update_model_kwargs_for_generation(self, outputs, *args, **kwargs):
-            outputs[taken] = outputs[name]
+            outputs[usual] = outputs[name]
             return super()._update_model_kwargs_for_generation(outputs, *args, **kwargs)
 
         def _validate_model_kwargs(self, model_kwargs):
@@ -54,17 +54,17 @@ def renamed(folder: Path, name: str = "memory"):
     return lm
 
 
-def _returned(kind, taken: str, name: str):
+def _returned(kind, usual: str, name: str):
     def make(**values):
         cache = values.pop(name)
-        made = kind(**values)
-        made[name] = cache
-        return made
+        output = kind(**values)
+        output[name] = cache
+        return output
 
     return make
 
 
 def greedy(lm, ids: torch.Tensor, count: int, **options) -> list[int]:
     """Tokens that the model writes after a text [1, T], by its own `generate`."""
-    made = lm.generate(ids, max_new_tokens=count, do_sample=False, eos_token_id=None, **options)
-    return made[0, ids.shape[1] :].tolist()
+    answer = lm.generate(ids, max_new_tokens=count, do_sample=False, eos_token_id=None, **options)
+    return answer[0, ids.shape[1] :].tolist()

@@ -26,15 +26,15 @@ ROUTER = {"name": "k4-top1", "groups": GROUPS, "top": 1, "window": 16, "kind": "
 
 def tokens(text: str) -> pd.DataFrame:
     """Words with the space before them, cut into windows of CONTEXT tokens."""
-    found = list(re.finditer(r"\s*\S+|\s+", text))
-    words = [match.group().strip() for match in found]
+    matches = list(re.finditer(r"\s*\S+|\s+", text))
+    words = [match.group().strip() for match in matches]
     return pd.DataFrame(
         {
-            "position": range(len(found)),
-            "window": [i // CONTEXT for i in range(len(found))],
-            "piece": [match.group() for match in found],
-            "start": [match.start() for match in found],
-            "end": [match.end() for match in found],
+            "position": range(len(matches)),
+            "window": [i // CONTEXT for i in range(len(matches))],
+            "piece": [match.group() for match in matches],
+            "start": [match.start() for match in matches],
+            "end": [match.end() for match in matches],
             "word": words,
             "content": [len(word) > 3 for word in words],
         }
@@ -67,19 +67,19 @@ def model(args: dict, text: str | None) -> Result:
     parity = {"same": True, "max_abs_difference": 0.0, "tolerance": 1e-3, "causal_difference": 0.0}
     sizes = {"layers": LAYERS, "heads": HEADS, "kv_heads": 1, "head_dim": 8, "width": 256, "max_positions": CONTEXT}
     facts = {"name": args["model"], "family": "llama", "revision": "abc", "parameters": 1234, "weight_bytes": 4936}
-    more = {"dtype": "float32", "device": "cpu", "card": "A *small* model.", "routers": [ROUTER], "parity": parity}
+    details = {"dtype": "float32", "device": "cpu", "card": "A *small* model.", "routers": [ROUTER], "parity": parity}
     compared = {"one_pass": 1e-7, "decoded": 2e-7, "largest": 1.0, "tokens": 96}
-    more |= {"small": compared, "full": compared | {"tolerance": 1e-3, "same": True} if args.get("full") else None}
-    return Result(facts | sizes | more | {"protocol": protocol("model", args, 0)})
+    details |= {"small": compared, "full": compared | {"tolerance": 1e-3, "same": True} if args.get("full") else None}
+    return Result(facts | sizes | details | {"protocol": protocol("model", args, 0)})
 
 
 def start(args: dict, text: str) -> Result:
     table = tokens(text)
     table["received"] = [None if i % 7 == 6 else 2.0 ** (i % 6) / 2 for i in range(len(table))]
-    said = [f"It reads {table['word'].iloc[0]!r} most.", "A second sentence.", "A third one."]
+    sentences = [f"It reads {table['word'].iloc[0]!r} most.", "A second sentence.", "A third one."]
     distance = pd.DataFrame({"low": [0, 1, 2], "high": [1, 2, 4], "mass": [0.5, 0.3, 0.2], "uniform": [0.2, 0.2, 0.6]})
     numbers = {
-        "sentences": said,
+        "sentences": sentences,
         "min_distance": 8,
         "router": ROUTER,
         "notes": ["A note to <read>."],
@@ -100,10 +100,10 @@ def keep(args: dict, text: str) -> Result:
     count = min(CONTEXT, len(tokens(text)))
     rows = [{"share": share, "keys": round(64 * share), "loss": 3 / share**0.1} for share in (1.0, 0.2, 0.02)]
     rows = [row | {"change": row["loss"] / 3 - 1, "low": None, "high": None} for row in rows]
-    kept = np.array([[1.0], [0.5], [0.25]], np.float32) * np.ones(count, np.float32)
-    kept[:, 0] = np.nan
+    shares = np.array([[1.0], [0.5], [0.25]], np.float32) * np.ones(count, np.float32)
+    shares[:, 0] = np.nan
     numbers = {"rows": rows, "min_distance": 8, "notes": [], "protocol": protocol("keep", args, count)}
-    return Result(numbers, {}, {"kept": kept})
+    return Result(numbers, {}, {"kept": shares})
 
 
 def groups(args: dict, text: str) -> Result:
@@ -152,11 +152,11 @@ def pairs(args: dict, text: str) -> Result:
 
 
 def readers(args: dict, text: str) -> Result:
-    table, at = tokens(text), args["token"]
-    later = table.iloc[at + 1 : at + 3]
+    table, token = tokens(text), args["token"]
+    later = table.iloc[token + 1 : token + 3]
     rows = {"layer": [1, 0][: len(later)], "head": [0, 1][: len(later)], "position": later["position"]}
-    rows |= {"named": later["word"], "distance": later["position"] - at, "attention": [0.8, 0.1][: len(later)]}
-    numbers = {"token": at, "later": len(later), "chance": 0.01, "sentence": f"Token {at} is read.", "notes": []}
+    rows |= {"named": later["word"], "distance": later["position"] - token, "attention": [0.8, 0.1][: len(later)]}
+    numbers = {"token": token, "later": len(later), "chance": 0.01, "sentence": f"Token {token} is read.", "notes": []}
     frame = pd.DataFrame(rows).assign(mean=0.02).reset_index(drop=True)
     return Result(numbers | {"protocol": protocol("readers", args, len(table))}, {"readers": frame, "tokens": table})
 
@@ -216,8 +216,8 @@ class FakeJobs:
     compute = request
 
     def read(self, data: bytes, name: str, timeout: float = 60) -> str:
-        found = read_any(data, name)
-        return self.store.put_text(found.text, name, found.said)
+        document = read_any(data, name)
+        return self.store.put_text(document.text, name, document.said)
 
     def describe(self, timeout: float = 60) -> dict:
         if "describe" in self.refusals:
@@ -260,8 +260,8 @@ class FakeJobs:
         return self.submit(named(self.states[job_id].verb, self.states[job_id].args))
 
 
-def status(state: str, **more) -> JobStatus:
+def status(state: str, **fields) -> JobStatus:
     """A job in some state."""
     blank = {"id": "0123456789ab", "verb": "fit-router", "args": {}, "state": state, "fraction": 0.0, "stage": ""}
     blank |= {"seq": 1, "key": "0" * 12, "session": "", "owner": "", "seconds_left": None, "queue_position": 0}
-    return JobStatus(**(blank | {"created": "2026-01-01T00:00:00+00:00"} | more))
+    return JobStatus(**(blank | {"created": "2026-01-01T00:00:00+00:00"} | fields))

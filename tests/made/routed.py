@@ -28,13 +28,13 @@ def made_state(buckets: int = 6, layers: int = LAYERS, seed: int = 0, **about) -
         queries = torch.randn(HEADS, 64, DIM, generator=draw)
         mass = torch.softmax(4 * queries @ means.mT, -1)
         moments = Moments().add(queries).mean(1e-4), Moments().add(means).mean(1e-4)
-        made = {kind: ROUTERS[kind](means, seed) for kind in ("random", "recency", "kmeans", "oracle")}
-        made |= {kind: ROUTERS[kind](means).fit(*moments) for kind in ("whitening", "gwr_geometric")}
+        by_kind = {kind: ROUTERS[kind](means, seed) for kind in ("random", "recency", "kmeans", "oracle")}
+        by_kind |= {kind: ROUTERS[kind](means).fit(*moments) for kind in ("whitening", "gwr_geometric")}
         learned = ("static_prior", "gwr_linear", "gwr_linear_intercept")
-        made |= {kind: ROUTERS[kind](means).partial_fit(queries, mass) for kind in learned}
-        made["mlp"] = ROUTERS["mlp"](means).fit(queries, mass, epochs=1)
+        by_kind |= {kind: ROUTERS[kind](means).partial_fit(queries, mass) for kind in learned}
+        by_kind["mlp"] = ROUTERS["mlp"](means).fit(queries, mass, epochs=1)
         centroids.append(means)
-        routers.append(made)
+        routers.append(by_kind)
     settings = RoutingSettings(buckets, 4, 1, 48, seed, [True] * layers)
     return stack(routers, centroids, settings, **about)
 
@@ -42,11 +42,11 @@ def made_state(buckets: int = 6, layers: int = LAYERS, seed: int = 0, **about) -
 def routed_home(home: Path) -> Path:
     """Makes in `home` the model `tiny` and the folder `corpus` with four training and four held-out documents."""
     tiny_models(home)
-    whole = "\n".join(text for _, text in sample_texts().values())
-    for at in range(8):
-        side = home / "corpus" / ("train" if at < 4 else "valid")
+    text = "\n".join(text for _, text in sample_texts().values())
+    for number in range(8):
+        side = home / "corpus" / ("train" if number < 4 else "valid")
         side.mkdir(parents=True, exist_ok=True)
-        (side / f"{at}.txt").write_text(whole[at * 1800 : (at + 1) * 1800])
+        (side / f"{number}.txt").write_text(text[number * 1800 : (number + 1) * 1800])
     return home
 
 
@@ -57,5 +57,5 @@ def routing_context(home: Path) -> Context:
 
 def everything(home: Path, context: Context):
     """The result of `route` with the grid and routers' own buckets, stored."""
-    given = {"corpus": str(home / "corpus"), "model": str(home / "tiny"), "own": True, "store": True, **SMALL}
-    return STUDIES["route"](**given, grid=True, context=context)
+    settings = {"corpus": str(home / "corpus"), "model": str(home / "tiny"), "own": True, "store": True, **SMALL}
+    return STUDIES["route"](**settings, grid=True, context=context)

@@ -162,8 +162,8 @@ def route_visit(args: dict, text: str) -> Result:
 
 def route(args: dict, text: str | None) -> Result:
     facts = numbers(2.0) | {"sentence": "On your texts GWR linear finds 40.0%.", "notes": ["Six documents."]}
-    own = numbers(2.0, ("random", "whitening", "oracle"))
-    facts["cells"] = [{"partition": "raw keys", **facts}, {"partition": "whitening", **own}]
+    whitened = numbers(2.0, ("random", "whitening", "oracle"))
+    facts["cells"] = [{"partition": "raw keys", **facts}, {"partition": "whitening", **whitened}]
     facts["lines"] = lines(tuple(RECALL))
     if args.get("kinds"):
         facts |= {"indexers": INDEXED, "starved": STARVED}

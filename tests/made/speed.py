@@ -52,12 +52,12 @@ def bench(args: dict, text: str | None) -> Result:
         | dict.fromkeys(names, 1.0)
         for n, x in zip(args["lengths"], (0.5, 2.0, 4.0), strict=False)
     ]
-    said = "Dense wins below about 2,000 tokens; sparse runs at 4.00 times dense attention."
+    sentence = "Dense wins below about 2,000 tokens; sparse runs at 4.00 times dense attention."
     about = {"verb": "bench", "processor": "A chip", "threads": 2, "dtype": "bfloat16", "repeats": 5}
     about |= {"memberships": "random, balanced"}
     merges = {"disjoint": 1.0, "subtraction": 0.7}
     merges = {"merges": {name: {"cosine": x, "lowest": x, "error": 1 - x} for name, x in merges.items()}}
-    return Result({"rows": rows, "crossover": 2000, "missing": ["x"], "sentence": said, "protocol": about} | merges)
+    return Result({"rows": rows, "crossover": 2000, "missing": ["x"], "sentence": sentence, "protocol": about} | merges)
 
 
 def pitfalls(args: dict, text: str) -> Result:

@@ -34,18 +34,18 @@ def studied_home(home: Path) -> Path:
 def part_again(study, stored: dict, home: Path, state: Path | None = None, corpus: str | None = None) -> bool:
     """Whether a part of the numbers of a study of the small corpus comes again, beside its sample."""
     context = Context(state=state or home / "state", browser=False)
-    at = study.setting(stored, context, str(home / "corpus") if corpus is None else corpus)
-    rows = check(at, stored).numbers["rows"]
+    setting = study.setting(stored, context, str(home / "corpus") if corpus is None else corpus)
+    rows = check(setting, stored).numbers["rows"]
     apart = [row for row in rows if row["verdict"] != SAME]
     assert not apart, apart
     return any(not row["number"].startswith("check") for row in rows)
 
 
-def asker(study, home: Path, **given):
+def asker(study, home: Path, **defaults):
     """`ask(progress, **arguments)` -> Result of a study on the tiny model."""
 
     def ask(progress=None, **arguments):
         context = watched(home / "state", progress)
-        return study(**{"model": str(home / "tiny")} | given | arguments, context=context)
+        return study(**{"model": str(home / "tiny")} | defaults | arguments, context=context)
 
     return ask

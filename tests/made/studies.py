@@ -17,14 +17,14 @@ def there(number: Number, stored: dict) -> bool:
     passed, a gain that was not seen."""
     if reading(number, stored) is not None:
         return True
-    at = stored
+    place = stored
     for step in number.path[:-1]:
-        rows = at if isinstance(step, dict) else ()
-        found = next((row for row in rows if all(row.get(k) == v for k, v in step.items())), None)
-        at = found if isinstance(step, dict) else at.get(step)
-        if at is None:
+        rows = place if isinstance(step, dict) else ()
+        match = next((row for row in rows if all(row.get(k) == v for k, v in step.items())), None)
+        place = match if isinstance(step, dict) else place.get(step)
+        if place is None:
             return False
-    return isinstance(at, dict) and number.path[-1] in at and at[number.path[-1]] is None
+    return isinstance(place, dict) and number.path[-1] in place and place[number.path[-1]] is None
 
 
 def studies() -> dict[str, dict]:

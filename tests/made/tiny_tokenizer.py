@@ -20,13 +20,13 @@ END = "<|end|>"
 @functools.cache
 def byte_level(size: int = 300):
     """GPT-2's kind: bytes and merges, also merges that end inside a character; no text begins with a special token."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, special_tokens=[END], show_progress=False)
-    made.train_from_iterator(SEEN, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token=END, eos_token=END)
+    tokenizer.train_from_iterator(SEEN, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)
 
 
 @functools.cache
@@ -36,11 +36,11 @@ def llama_like():
     words += ["▁t", "▁th", "▁the", "▁c", "▁ca", "▁cat"]
     merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("▁", "c"), ("▁c", "a"), ("▁ca", "t")]
     vocabulary = {word: index for index, word in enumerate(words)}
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 KEPT = tempfile.TemporaryDirectory(prefix="focuscope-tiny-")  # models made in this process, for all tests
@@ -48,10 +48,10 @@ KEPT = tempfile.TemporaryDirectory(prefix="focuscope-tiny-")  # models made in t
 
 def once(name: str, make: Callable[[Path], object], folder: Path) -> Path:
     """Copy to `folder` what `make(folder)` has made, which happens once in a process for each name."""
-    made = Path(KEPT.name, name)
-    if not made.exists():
-        make(made)
-    shutil.copytree(made, folder, dirs_exist_ok=True)
+    saved = Path(KEPT.name, name)
+    if not saved.exists():
+        make(saved)
+    shutil.copytree(saved, folder, dirs_exist_ok=True)
     return folder
 
 
@@ -60,10 +60,10 @@ def save_model(folder: Path, tokenizer=None, **config) -> Path:
     tokenizer = tokenizer or byte_level()
     sizes = {**GROUPED, "vocab_size": len(tokenizer), "max_position_embeddings": 64, **config}
 
-    def make(made: Path) -> None:
+    def make(empty: Path) -> None:
         torch.manual_seed(0)
-        LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(made)
-        tokenizer.save_pretrained(made)
+        LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(empty)
+        tokenizer.save_pretrained(empty)
 
-    what = tokenizer.backend_tokenizer.to_str() + repr(sorted(sizes.items()))
-    return once(f"model-{zlib.crc32(what.encode())}", make, folder)
+    contents = tokenizer.backend_tokenizer.to_str() + repr(sorted(sizes.items()))
+    return once(f"model-{zlib.crc32(contents.encode())}", make, folder)

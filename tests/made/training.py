@@ -19,8 +19,8 @@ def balance(args: dict, text: str) -> Result:
     curve = [{"iterations": n, "mean": 0.3, "worst": 0.5, "mass": 0.6 - n / 50} for n in (0, 1, 2, 3, 5, 10, 20)]
     numbers = {"K": GROUPS, "tokens": 64, "even": 0.25, "chance": 0.3, "mean": 0.3, "worst": 0.5, "notes": ["A note."]}
     numbers |= {"sentence": f"At temperature {args['temperature']:g} and {count} iterations it holds 30.0%."}
-    made = {"layers": pd.DataFrame(layers), "iterations": pd.DataFrame(curve)}
-    return Result(numbers | {"protocol": protocol("balance", args, 64)}, made)
+    tables = {"layers": pd.DataFrame(layers), "iterations": pd.DataFrame(curve)}
+    return Result(numbers | {"protocol": protocol("balance", args, 64)}, tables)
 
 
 def train(args: dict, text: str | None) -> Result:
@@ -61,8 +61,8 @@ def group_controls(args: dict, text: str) -> Result:
         for arm, purity in arms.items()
     ]
     about = protocol("group-controls", args, len(tokens(text)))
-    said = "A token's group is 60% of one kind."
-    return Result({"K": GROUPS, "rows": rows, "labels_by": "lists", "sentence": said, "notes": [], "protocol": about})
+    words = "A token's group is 60% of one kind."
+    return Result({"K": GROUPS, "rows": rows, "labels_by": "lists", "sentence": words, "notes": [], "protocol": about})
 
 
 ANSWERS = {"balance": balance, "train-router": train, "compare": compare, "group-controls": group_controls}
@@ -91,8 +91,8 @@ def dominance() -> dict:
                 point = {"row": name, "phase": phase, "step": step, "share": 0.4} | PATHS
                 curves += [point | {"layer": layer} for layer in range(-1, LAYERS)]
         rows.append(row)
-    said = "With softmax it collapses; with sinkhorn it holds."
-    return {"sentence": said, "even": 0.25, "chance": 0.28, "rows": rows, "notes": ["Weights of ours."]} | {
+    words = "With softmax it collapses; with sinkhorn it holds."
+    return {"sentence": words, "even": 0.25, "chance": 0.28, "rows": rows, "notes": ["Weights of ours."]} | {
         "curves": curves,
         "protocol": about("dominance"),
     }
@@ -106,9 +106,9 @@ def causality() -> dict:
         | {"predictions_changed": 0.0, "reads_future": membership == "literal"}
         for reading, gate, membership in arms
     ]
-    found = [{"reading": "hard", "gate": None, "mean": -0.001, "low": -0.002, "high": 0.0005, "units": 8}]
-    found += [{"reading": "soft", "gate": "literal", "mean": -0.002, "low": None, "high": None, "units": 1}]
-    return {"sentence": "Literal membership reads the future.", "rows": rows, "literal_minus_causal": found} | {
+    gates = [{"reading": "hard", "gate": None, "mean": -0.001, "low": -0.002, "high": 0.0005, "units": 8}]
+    gates += [{"reading": "soft", "gate": "literal", "mean": -0.002, "low": None, "high": None, "units": 1}]
+    return {"sentence": "Literal membership reads the future.", "rows": rows, "literal_minus_causal": gates} | {
         "group_agreement": [0.9] * LAYERS,
         "prediction_agreement": 0.96,
         "protocol": about("causality"),

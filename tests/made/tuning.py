@@ -19,8 +19,8 @@ SECOND = replace(PLAN, phase=2, base_rate=1e-3)
 
 def start(seed: int = 3) -> FocusRouter:
     """A router for the tiny models, balanced enough to begin with."""
-    made = FocusRouter(LAYERS, WIDTH, PLAN.router_settings(), seed=seed)
-    return made.scale_to([torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)) for _ in range(LAYERS)])
+    router = FocusRouter(LAYERS, WIDTH, PLAN.router_settings(), seed=seed)
+    return router.scale_to([torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(1)) for _ in range(LAYERS)])
 
 
 def stop_at(done: float) -> Callable[[float, str], None]:
@@ -35,8 +35,8 @@ def stop_at(done: float) -> Callable[[float, str], None]:
 
 def equal_numbers(first: torch.nn.Module, second: torch.nn.Module) -> bool:
     """Whether two modules hold the same numbers, bit for bit."""
-    others = second.state_dict()
-    return all(torch.equal(value, others[name]) for name, value in first.state_dict().items())
+    second_state = second.state_dict()
+    return all(torch.equal(value, second_state[name]) for name, value in first.state_dict().items())
 
 
 def state(model) -> dict:
@@ -46,11 +46,11 @@ def state(model) -> dict:
 
 def same(before: dict, model) -> bool:
     """Whether a model is as its `state` says, without a method or a hook on it."""
-    kept = all(
+    unchanged = all(
         torch.equal(value, before[name][0]) and value.requires_grad == before[name][1] and value.grad is None
         for name, value in model.lm.named_parameters()
     )
-    return kept and clean(model)
+    return unchanged and clean(model)
 
 
 def clean(model) -> bool:

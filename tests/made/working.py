@@ -17,14 +17,14 @@ SLOW = 200  # seconds a loaded machine may need for what takes a tenth of one; n
 ENGINES = ["processes", pytest.param("ray", marks=pytest.mark.slow)]  # `--all` installs Ray
 
 
-def engine(name, store, workers=1, **more):
+def engine(name, store, workers=1, **options):
     """A client of quick studies whose workers are processes here, or actors of Ray."""
     if name == "processes":
         return Jobs(store, STUDIES, workers)
     pytest.importorskip("ray", reason="Ray is not installed (requirements-ray.txt)")
     from analysis.cluster import RayJobs
 
-    return RayJobs(store, STUDIES, workers, **({"cpus": 0.1} | more))
+    return RayJobs(store, STUDIES, workers, **({"cpus": 0.1} | options))
 
 
 def emptied(jobs):

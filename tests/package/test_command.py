@@ -17,16 +17,16 @@ def test_it_serves_this_machine_at_the_port_that_is_named(words, monkeypatch):
 
 
 def test_its_help_explains_its_option_and_serves_nothing(monkeypatch, capsys):
-    monkeypatch.setattr(subprocess, "call", lambda *given, **more: pytest.fail("it serves"))
+    monkeypatch.setattr(subprocess, "call", lambda *arguments, **options: pytest.fail("it serves"))
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--help"])
-    said = capsys.readouterr().out
-    assert ended.value.code == 0 and "--port N" in said and "8501" in said
+    output = capsys.readouterr().out
+    assert ended.value.code == 0 and "--port N" in output and "8501" in output
 
 
 @pytest.mark.parametrize("words", [["--port", "99999999"], ["--port", "x"], ["--port"], ["--nothing"], ["9001"]])
 def test_what_it_does_not_take_is_refused(words, monkeypatch, capsys):
-    monkeypatch.setattr(subprocess, "call", lambda *given, **more: pytest.fail("it serves"))
+    monkeypatch.setattr(subprocess, "call", lambda *arguments, **options: pytest.fail("it serves"))
     with pytest.raises(SystemExit) as ended:
         main(["serve", *words])
     assert ended.value.code == 2 and "focuscope serve: error" in capsys.readouterr().err

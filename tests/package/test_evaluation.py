@@ -39,16 +39,16 @@ def test_a_hand_made_task(tmp_path):
     from analysis.notebook.evaluation import Focuscope
 
     save_model(tmp_path / "tiny")
-    rows = [{"question": f"{SHORT[at : at + 40]} the", "answer": at % 2} for at in range(6)]
+    rows = [{"question": f"{SHORT[start : start + 40]} the", "answer": start % 2} for start in range(6)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     task = TASK | {"dataset_kwargs": {"data_files": {"test": str(tmp_path / "rows.jsonl")}}}
 
     def scores(model) -> list:
-        found = lm_eval.simple_evaluate(
+        result = lm_eval.simple_evaluate(
             model, tasks=[task], task_manager=TaskManager(include_defaults=False), bootstrap_iters=0, log_samples=True
         )
-        samples = sorted(found["samples"]["made_by_hand"], key=lambda one: one["doc_id"])
-        return [answer for one in samples for (answer, _) in one["filtered_resps"]]
+        samples = sorted(result["samples"]["made_by_hand"], key=lambda sample: sample["doc_id"])
+        return [answer for sample in samples for (answer, _) in sample["filtered_resps"]]
 
     place = str(tmp_path / "tiny")
     stock = load_model(place)
@@ -58,7 +58,7 @@ def test_a_hand_made_task(tmp_path):
     short = scores(model)
     model.applied.__exit__(None, None, None)
     assert scores(model) == pytest.approx(alone, abs=1e-5), "without the method it is the stock model"
-    assert max(abs(one - other) for one, other in zip(short, alone, strict=True)) > 1e-4
+    assert max(abs(first - second) for first, second in zip(short, alone, strict=True)) > 1e-4
     assert scores(Focuscope(place, batch_size=1)) == pytest.approx(alone, abs=1e-5)
     with pytest.raises(BadSetting, match="snapkv decides at the end of a prompt"):
         Focuscope(place, "snapkv")
@@ -82,8 +82,8 @@ def test_an_argument_that_means_nothing_is_refused(case, tmp_path):
     from analysis.errors import BadSetting
     from analysis.notebook.evaluation import Focuscope
 
-    words, said = WRONG[case]
-    with pytest.raises(BadSetting, match=said):
+    words, reason = WRONG[case]
+    with pytest.raises(BadSetting, match=reason):
         Focuscope.create_from_arg_string(f"pretrained={save_model(tmp_path)},{words}", {"batch_size": 1})
 
 
@@ -106,8 +106,8 @@ def test_without_its_packages_it_ends_in_a_sentence(absent, monkeypatch, capsys)
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, absent, None)
     assert evaluate(["ls"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and absent in said and "pip install -r requirements-benchmarks.txt" in said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and absent in message and "pip install -r requirements-benchmarks.txt" in message
 
 
 def test_a_wheel_names_its_own_extra(tmp_path, monkeypatch):

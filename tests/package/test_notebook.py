@@ -27,36 +27,36 @@ def loaded(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def shown(loaded):
+def inspected(loaded):
     return fs.inspect(*loaded, HOSTILE, min_distance=8)
 
 
-def test_inspect_shows_heads_text_and_pairs_in_one_page(loaded, shown, tmp_path):
-    page = shown.save(tmp_path / "page.html").read_text(encoding="utf-8")
-    config, heads = loaded[0].config, shown.tables["heads"]
+def test_inspect_shows_heads_text_and_pairs_in_one_page(loaded, inspected, tmp_path):
+    page = inspected.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    config, heads = loaded[0].config, inspected.tables["heads"]
     cells = re.findall(r'<td style="--s:(\d+)%" title="head (\d+)\.(\d+)', page)
     assert len(cells) == len(heads) == config.num_hidden_layers * config.num_attention_heads
-    told = {(int(layer), int(head)): int(share) for share, layer, head in cells}
+    masses = {(int(layer), int(head)): int(share) for share, layer, head in cells}
     for row in heads.to_dict("records"):
-        assert told[row["layer"], row["head"]] == pytest.approx(100 * (1 - row["window_mass"]), abs=0.51)
-    found = BeautifulSoup(page, "html.parser")
-    assert found.select_one(".text").get_text() == HOSTILE and not found(["script", "img", "link"])
+        assert masses[row["layer"], row["head"]] == pytest.approx(100 * (1 - row["window_mass"]), abs=0.51)
+    soup = BeautifulSoup(page, "html.parser")
+    assert soup.select_one(".text").get_text() == HOSTILE and not soup(["script", "img", "link"])
     assert not re.search(r"https?:", page)
-    assert len(found("section", class_="pair")) == min(6, len(shown.tables["pairs"]))
-    said = found.get_text()
-    assert all(one in said for one in shown.sentences) and shown.protocol["verb"] == "start"
+    assert len(soup("section", class_="pair")) == min(6, len(inspected.tables["pairs"]))
+    words = soup.get_text()
+    assert all(sentence in words for sentence in inspected.sentences) and inspected.protocol["verb"] == "start"
 
 
-def test_a_cell_shows_the_page_in_a_frame_of_its_own(shown):
-    frame = BeautifulSoup(shown._repr_html_(), "html.parser").iframe
-    assert frame["srcdoc"] == shown.page and frame.has_attr("sandbox") and len(repr(shown)) < 3000
+def test_a_cell_shows_the_page_in_a_frame_of_its_own(inspected):
+    frame = BeautifulSoup(inspected._repr_html_(), "html.parser").iframe
+    assert frame["srcdoc"] == inspected.page and frame.has_attr("sandbox") and len(repr(inspected)) < 3000
 
 
 def test_compare_holds_methods_against_dense_attention(loaded):
-    shown = fs.compare(*loaded, SHORT[:300], "dense,streaming_llm", window=48)
-    dense, window = shown.tables["rows"].to_dict("records")
+    report = fs.compare(*loaded, SHORT[:300], "dense,streaming_llm", window=48)
+    dense, window = report.tables["rows"].to_dict("records")
     assert dense["method"] == "dense" and window["reads_causal"] <= 1
-    assert f"<td>{dense['perplexity']:.2f}</td>" in shown.page and f"<td>{window['kl_mean']:.4f}</td>" in shown.page
+    assert f"<td>{dense['perplexity']:.2f}</td>" in report.page and f"<td>{window['kl_mean']:.4f}</td>" in report.page
 
 
 def test_apply_runs_a_method_and_leaves_the_model_as_it_came(loaded):
@@ -79,11 +79,11 @@ def test_run_takes_the_words_of_a_command(tmp_path):
     lines = notebook(
         [f"python -m analysis {verb} {place}" for verb in ("inspect", "statistics")], {"statistics": drawn}
     )
-    exec(lines.replace(f"statistics{drawn}", f"drawn = statistics{drawn}"), held := {})
-    assert held["inspect"].numbers["characters"] == len(SHORT)
-    assert list(held["drawn"].data[0].y) == list(held["statistics"].tables["heads"]["entropy"])
-    for words, said in (("pairs", "required: TEXT"), ("divine story", "invalid choice: 'divine'")):
-        with pytest.raises(fs.AnalysisError, match=said):
+    exec(lines.replace(f"statistics{drawn}", f"drawn = statistics{drawn}"), namespace := {})
+    assert namespace["inspect"].numbers["characters"] == len(SHORT)
+    assert list(namespace["drawn"].data[0].y) == list(namespace["statistics"].tables["heads"]["entropy"])
+    for words, reason in (("pairs", "required: TEXT"), ("divine story", "invalid choice: 'divine'")):
+        with pytest.raises(fs.AnalysisError, match=reason):
             fs.run(words)
 
 

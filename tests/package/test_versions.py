@@ -15,16 +15,16 @@ import run
 
 def offers(answers: dict):
     """A fake `resolve`: what the build asks for that pip finds, by question; every question is noted."""
-    asked = []
+    questions = []
 
     def resolve(arguments):
-        asked.append(arguments)
+        questions.append(arguments)
         answer = answers["cpu index" if "--index-url" in arguments else arguments[0]]
         if answer is None:
             raise run.Refusal("pip failed: no network")
         return answer
 
-    return resolve, asked
+    return resolve, questions
 
 
 CPU = ["sympy>=1.13", "optree; extra == 'optree'"]
@@ -44,16 +44,16 @@ EXACT, INDEX, PLAIN = ["torch==2.13.0"], ["torch==2.13.0", "--index-url", enviro
     ],
 )
 def test_without_a_driver_the_first_answer_without_cuda_is_taken(exact, index, plain, chosen, questions):
-    resolve, asked = offers({EXACT[0]: exact, "cpu index": index, PLAIN[0]: plain})
+    resolve, questioned = offers({EXACT[0]: exact, "cpu index": index, PLAIN[0]: plain})
     assert environment.torch_without_cuda(EXACT[0], resolve) == chosen
-    assert asked == [EXACT, INDEX, PLAIN][:questions]
+    assert questioned == [EXACT, INDEX, PLAIN][:questions]
 
 
 def test_cuda_packages_are_never_pulled_without_a_driver():
-    resolve, asked = offers({EXACT[0]: CUDA, "cpu index": None, PLAIN[0]: CUDA})
+    resolve, questioned = offers({EXACT[0]: CUDA, "cpu index": None, PLAIN[0]: CUDA})
     with pytest.raises(run.Refusal, match=r"no NVIDIA driver: allow access to https://\S+, set TORCH.*TORCH=cuda"):
         environment.torch_without_cuda(EXACT[0], resolve)
-    assert len(asked) == 3
+    assert len(questioned) == 3
 
 
 def test_without_any_answer_the_sentence_is_pips():
@@ -93,8 +93,8 @@ def required() -> list[Requirement]:
 def test_every_requirement_has_a_tested_version_within_its_range():
     pins = {canonical(name): version for name, version in environment.tested().items()}
     assert len(required()) > 30
-    for one in required():
-        assert one.specifier.contains(pins[canonical(one.name)]), one
+    for requirement in required():
+        assert requirement.specifier.contains(pins[canonical(requirement.name)]), requirement
 
 
 def test_the_tested_versions_are_one_a_line_without_local_labels_or_cuda():
@@ -110,10 +110,10 @@ def test_what_these_tests_run_with_is_complete_in_the_tested_versions():
     """The dependencies of dependencies too, as far as they are installed here."""
     pins, todo, reached = {canonical(name) for name in environment.tested()}, required(), set()
     while todo:
-        one = todo.pop()
-        extras = [{"extra": extra} for extra in one.extras] or [{"extra": ""}]
+        requirement = todo.pop()
+        extras = [{"extra": extra} for extra in requirement.extras] or [{"extra": ""}]
         with contextlib.suppress(metadata.PackageNotFoundError):
-            for line in metadata.requires(one.name) or []:
+            for line in metadata.requires(requirement.name) or []:
                 needed = Requirement(line)
                 wanted = needed.marker is None or any(needed.marker.evaluate(extra) for extra in extras)
                 if wanted and (key := (canonical(needed.name), *sorted(needed.extras))) not in reached:

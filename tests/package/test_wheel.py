@@ -41,9 +41,9 @@ class Installed:
 
     def run(self, program: str, *words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:
         """A program of the environment, which knows nothing of this folder."""
-        known = {"PATH": os.environ["PATH"], "HOME": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         command = [str(self.home / "bin" / program), *words]
-        return subprocess.run(command, cwd=folder, env=known | variables, capture_output=True, text=True)
+        return subprocess.run(command, cwd=folder, env=environment | variables, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="session")
@@ -115,8 +115,8 @@ def test_an_agent_is_told_prices_and_no_secrets(installed, tmp_path):
         command = str(installed.home / "bin" / "focuscope")
         server = StdioServerParameters(command=command, args=["mcp"], env=place, cwd=tmp_path)
         async with mcp.Client(server) as client:
-            asked = [{"verb": "inspect", "words": text} for text in ("story", "/etc/hostname")]
-            return [await client.call_tool("price", one) for one in asked]
+            requests = [{"verb": "inspect", "words": text} for text in ("story", "/etc/hostname")]
+            return [await client.call_tool("price", request) for request in requests]
 
     price, secret = asyncio.run(prices())
     assert not price.is_error and json.loads(price.content[0].text)["price"]["seconds"] > 0

@@ -12,10 +12,10 @@ from tests.made.browsing import PATIENCE
 def alone(browser):
     """Opens a file in a tab without a network; fails on an error of the page and on what its policy refuses."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True)
-    tab, wrong, asked = context.new_page(), [], []
+    tab, wrong, schemes = context.new_page(), [], []
     tab.on("pageerror", lambda error: wrong.append(str(error)))
-    tab.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-    tab.on("request", lambda request: asked.append(request.url.split(":")[0]))
+    tab.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    tab.on("request", lambda request: schemes.append(request.url.split(":")[0]))
 
     def opened(path: Path):
         tab.goto(path.as_uri())
@@ -24,4 +24,4 @@ def alone(browser):
 
     yield opened
     context.close()
-    assert wrong == [] and set(asked) <= {"file", "blob"}
+    assert wrong == [] and set(schemes) <= {"file", "blob"}

@@ -101,9 +101,9 @@ def looks_and_keys(tab, width: int, background: tuple[int, int, int]) -> None:
     assert max((light + 0.05) / (dark + 0.05) for light, dark in pairs) >= READABLE
 
     reach(tab, ".keep input")
-    before, kept = tab.picture(), tab(STATE)["kept"]
+    before, share = tab.picture(), tab(STATE)["kept"]
     tab.press("ArrowRight")
-    tab.until(f"document.querySelector('.keep .share').textContent !== '{kept}'")
+    tab.until(f"document.querySelector('.keep .share').textContent !== '{share}'")
     reach(tab, ".heads [role=gridcell]")
     assert (pixels(tab.picture()) != pixels(before)).any(), "where the keys are is seen"
     head = tab(STATE)["head"]
@@ -152,6 +152,6 @@ def test_firefox_gives_python_s_numbers(fox, path):
     far = (places[:, None] - places >= read["distance"]) & (places > 0)
     weights = [attention(read, arrays, head, 1.0) for head in read["heads"]]
     entropy = [-(p * np.log(np.maximum(p, 1e-300))).sum(-1).mean() for p in weights]
-    shown = fox("({ ...document.body.dataset })")
-    assert float(shown["entropy"]) == pytest.approx(np.mean(entropy), abs=1e-3)
-    assert float(shown["far"]) == pytest.approx(np.mean([(p * far).sum(-1).mean() for p in weights]), abs=1e-3)
+    numbers = fox("({ ...document.body.dataset })")
+    assert float(numbers["entropy"]) == pytest.approx(np.mean(entropy), abs=1e-3)
+    assert float(numbers["far"]) == pytest.approx(np.mean([(p * far).sum(-1).mean() for p in weights]), abs=1e-3)

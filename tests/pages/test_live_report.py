@@ -21,9 +21,9 @@ COUNTS = (0.2, 4)  # a share and its place on the slider
 
 def parts(page: str) -> tuple[dict, list[np.ndarray]]:
     """What the file holds: its read, and queries and keys as float64."""
-    held = {name: re.search(rf'id="{name}">(.*?)</script>', page, re.S)[1] for name in ("read", "queries", "keys")}
-    arrays = [np.frombuffer(base64.b64decode(held[name]), np.float16).astype(float) for name in ("queries", "keys")]
-    return json.loads(held["read"])["read"], arrays
+    scripts = {name: re.search(rf'id="{name}">(.*?)</script>', page, re.S)[1] for name in ("read", "queries", "keys")}
+    arrays = [np.frombuffer(base64.b64decode(scripts[name]), np.float16).astype(float) for name in ("queries", "keys")]
+    return json.loads(scripts["read"])["read"], arrays
 
 
 def attention(read: dict, arrays: list[np.ndarray], head: dict, t: float) -> np.ndarray:
@@ -63,8 +63,8 @@ def test_the_report_computes_python_s_numbers_at_every_place_of_its_sliders(alon
         keys = next(
             k for k in range(2, length) if k * (k + 1) / 2 + k * (length - k) >= share * length * (length + 1) / 2
         )
-        kept = np.mean([np.where(p >= np.sort(p, -1)[:, -keys, None], p, 0).sum() / length for p in weights])
-        assert json.loads(body.get_attribute("data-held"))[step] == pytest.approx(kept, abs=1e-3)
+        mass = np.mean([np.where(p >= np.sort(p, -1)[:, -keys, None], p, 0).sum() / length for p in weights])
+        assert json.loads(body.get_attribute("data-held"))[step] == pytest.approx(mass, abs=1e-3)
     page.locator(".heads [role=gridcell]").nth(20).click()
     row = page.locator(".card .row.key").first
     name, token = row.get_attribute("data-head"), int(row.get_attribute("data-token"))

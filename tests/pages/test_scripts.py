@@ -33,9 +33,9 @@ const packed = (numbers) => Buffer.from(Float32Array.from(numbers).buffer).toStr
 """
 
 
-def node(names: tuple[str, ...], asked: str, **sent):
+def node(names: tuple[str, ...], script: str, **sent):
     """What a script prints as JSON that stands behind the named ones; `sent` is what it finds as that."""
-    return by_node("\n".join(source(f"{name}.js") for name in names) + ASKED + asked, sent)
+    return by_node("\n".join(source(f"{name}.js") for name in names) + ASKED + script, sent)
 
 
 def numbers(packed: str, *shape: int) -> np.ndarray:
@@ -50,12 +50,12 @@ def model():
 @pytest.mark.slow
 def test_the_tokenizer_is_python_s():
     texts = [*TEXTS, *(text for _, text in sample_texts().values())]
-    asked = """const tokenizer = new Tokenizer(sent.tokenizer)
+    script = """const tokenizer = new Tokenizer(sent.tokenizer)
       const found = sent.texts.map((text) => tokenizer.encode(text))
       console.log(JSON.stringify(found.map((ids) => ({ ids, pieces: tokenizer.pieces(ids) }))))"""
-    told = node(("tokenizer",), asked, tokenizer=model()[0]["tokenizer"], texts=texts)
+    answers = node(("tokenizer",), script, tokenizer=model()[0]["tokenizer"], texts=texts)
     tokenizer = load_model().tokenizer
-    for text, answer in zip(texts, told, strict=True):
+    for text, answer in zip(texts, answers, strict=True):
         assert answer["ids"] == tokenizer(text, add_special_tokens=False).input_ids
         assert "".join(answer["pieces"]) == text
 
@@ -66,7 +66,7 @@ def test_the_forward_pass_is_python_s_whole_in_two_parts_and_with_few_keys():
     lm = load_model()
     ids = lm.tokenizer(text).input_ids
     keys = budget_for_reads(np.ones((1, 1)), 0.2, len(ids))
-    asked = """
+    script = """
       const { config, manifest } = sent.model, bytes = gunzipSync(Buffer.from(sent.weights, "base64"))
       const tensors = weights(bytes, manifest)
       const model = { config, tensors }, stopped = async () => false, { ids } = sent, middle = 41, kept = []
@@ -78,18 +78,18 @@ def test_the_forward_pass_is_python_s_whole_in_two_parts_and_with_few_keys():
       const parts = packed([...first.losses, ...second.losses]), keys = keysFor(0.2, ids.length)
       const [logits, losses, less] = [all.logits, all.losses, few.losses].map(packed)
       console.log(JSON.stringify({ logits, losses, few: less, parts, keys }))"""
-    told = node(("attention", "reading", "forward"), asked, model=model()[0], weights=weights, ids=ids, keys=keys)
+    answer = node(("attention", "reading", "forward"), script, model=model()[0], weights=weights, ids=ids, keys=keys)
     with torch.no_grad():
         logits = lm.lm(torch.tensor([ids])).logits[0].float()
-    np.testing.assert_allclose(numbers(told["logits"], len(ids)), logits.numpy(), atol=1e-2)
+    np.testing.assert_allclose(numbers(answer["logits"], len(ids)), logits.numpy(), atol=1e-2)
     losses = -logits.log_softmax(-1)[range(len(ids) - 1), ids[1:]].numpy()
-    np.testing.assert_allclose(numbers(told["losses"])[:], losses, atol=1e-3)
-    np.testing.assert_allclose(numbers(told["parts"]), losses, atol=1e-3)
-    assert told["keys"] == keys
+    np.testing.assert_allclose(numbers(answer["losses"])[:], losses, atol=1e-3)
+    np.testing.assert_allclose(numbers(answer["parts"]), losses, atol=1e-3)
+    assert answer["keys"] == keys
     with torch.no_grad(), apply(lm, METHODS["oracle_topk"](k=keys)):
         sparse = lm.lm(torch.tensor([ids])).logits[0].float()
     few = -sparse.log_softmax(-1)[range(len(ids) - 1), ids[1:]].numpy()
-    np.testing.assert_allclose(numbers(told["few"]), few, atol=1e-3)
+    np.testing.assert_allclose(numbers(answer["few"]), few, atol=1e-3)
     assert not math.isclose(few.mean(), losses.mean(), abs_tol=1e-2)
 
 
@@ -113,8 +113,8 @@ def attention(queries, keys, t: float) -> np.ndarray:
 
 def of_best(p: np.ndarray, count: int) -> np.ndarray:
     """What lies among the `count` largest of each row."""
-    least = np.sort(p, -1)[..., -count, None]
-    return np.where(p >= least, p, 0)
+    smallest = np.sort(p, -1)[..., -count, None]
+    return np.where(p >= smallest, p, 0)
 
 
 @pytest.mark.parametrize("t", [1.0, 0.4])
@@ -127,7 +127,7 @@ def test_what_is_read_from_afar_is_that_of_the_definitions(t):
         | {"cap": SHAPES[head][0], "window": SHAPES[head][1]}
         for head in range(HEADS)
     ]
-    asked = """
+    script = """
       const read = { ...sent.read, queries: f32(sent.queries), keys: f32(sent.keys) }
       const counts = sent.counts, of = (chosen) => ({ chosen, found: summary(read, chosen, sent.t, counts, counts[1]) })
       const { links, ...found } = merged(read, [of([0, 2]), of([1, 3])], counts.length)
@@ -141,29 +141,29 @@ def test_what_is_read_from_afar_is_that_of_the_definitions(t):
         for name, array in (("queries", queries), ("keys", keys))
     }
     read = {"length": LENGTH, "distance": DISTANCE, "heads": heads}
-    told = node(("attention", "reading"), asked, read=read, t=t, counts=COUNTS, **packed)
+    answer = node(("attention", "reading"), script, read=read, t=t, counts=COUNTS, **packed)
     p = attention(queries, keys, t)
     back = np.arange(LENGTH)[:, None] - np.arange(LENGTH)
     sees = np.stack([back < (window or LENGTH) for _, window in SHAPES])
     far = np.where((back >= DISTANCE) & (np.arange(LENGTH) > 0) & sees, p, 0)
-    np.testing.assert_allclose(told["received"], far.sum((0, 1)), atol=1e-4)
+    np.testing.assert_allclose(answer["received"], far.sum((0, 1)), atol=1e-4)
     reach = (far > 0).sum(-1, keepdims=True)
     even = np.where(far > 0, far.sum(-1, keepdims=True) / np.maximum(reach, 1), 0)
-    np.testing.assert_allclose(told["expected"], even.sum((0, 1)), atol=1e-4)
-    np.testing.assert_allclose(told["far"], far.sum((1, 2)) / LENGTH, atol=1e-4)
+    np.testing.assert_allclose(answer["expected"], even.sum((0, 1)), atol=1e-4)
+    np.testing.assert_allclose(answer["far"], far.sum((1, 2)) / LENGTH, atol=1e-4)
     entropy = -(p * np.log(np.maximum(p, 1e-300))).sum(-1).mean(-1)
-    np.testing.assert_allclose(told["entropy"], entropy, atol=1e-3)
+    np.testing.assert_allclose(answer["entropy"], entropy, atol=1e-3)
     for step, count in enumerate(COUNTS):
         held_keys = of_best(p, count)
-        kept = np.where(far > 0, held_keys, 0).sum((0, 1))
-        np.testing.assert_allclose(np.reshape(told["kept"], (3, LENGTH))[step], kept, atol=1e-4)
+        received = np.where(far > 0, held_keys, 0).sum((0, 1))
+        np.testing.assert_allclose(np.reshape(answer["kept"], (3, LENGTH))[step], received, atol=1e-4)
         np.testing.assert_allclose(
-            np.reshape(told["held"], (3, HEADS))[step], held_keys.sum((1, 2)) / LENGTH, atol=1e-4
+            np.reshape(answer["held"], (3, HEADS))[step], held_keys.sum((1, 2)) / LENGTH, atol=1e-4
         )
     few = of_best(p, COUNTS[1])
     few = np.where(far > 0, few / few.sum(-1, keepdims=True), 0)
     best = few.max(0)
-    shares, places, givers = (np.reshape(told["links"][name], (2, LENGTH, 4)) for name in ("share", "place", "head"))
+    shares, places, givers = (np.reshape(answer["links"][name], (2, LENGTH, 4)) for name in ("share", "place", "head"))
     for side, strongest in enumerate((best, best.T)):
         np.testing.assert_allclose(shares[side], -np.sort(-strongest, -1)[:, :4], atol=1e-4)
         for token in range(LENGTH):
@@ -173,5 +173,5 @@ def test_what_is_read_from_afar_is_that_of_the_definitions(t):
                     assert few[giver][pair] == pytest.approx(share, abs=1e-4)
     row = of_best(p[2, 25], 5)
     weights = np.zeros(LENGTH)
-    weights[told["row"]["first"] :][: len(told["row"]["weights"])] = told["row"]["weights"]
+    weights[answer["row"]["first"] :][: len(answer["row"]["weights"])] = answer["row"]["weights"]
     np.testing.assert_allclose(weights, row / row.sum(), atol=1e-4)

@@ -32,13 +32,13 @@ def test_the_page_is_what_its_command_makes_and_small():
 
 def losses(ids: list[int], *shares: float) -> list[float]:
     """Nats per token with each share of the reads, every query of every head keeping its best."""
-    lm, found = load_model(), []
+    lm, losses_of = load_model(), []
     for share in shares:
         keys = budget_for_reads(np.ones((1, 1)), share, len(ids)) if share < 1 else len(ids)
         with torch.no_grad(), apply(lm, METHODS["oracle_topk"](k=keys)):
             logits = lm.lm(torch.tensor([ids])).logits[0].float()
-        found.append(float(-logits.log_softmax(-1)[range(len(ids) - 1), ids[1:]].mean()))
-    return found
+        losses_of.append(float(-logits.log_softmax(-1)[range(len(ids) - 1), ids[1:]].mean()))
+    return losses_of
 
 
 @pytest.mark.browser
@@ -50,12 +50,12 @@ def test_a_text_of_ones_own_is_read_without_a_network(alone, tmp_path):
     expect(page.locator("body[data-measured='1']")).to_be_attached(timeout=PATIENCE)
     dense, tenth = losses(ids, 1.0, 0.1)
     assert float(body.get_attribute("data-loss")) == pytest.approx(dense, abs=1e-3)
-    slider, told = page.locator(".keep input").first, page.locator(".keep output").first
+    slider, output = page.locator(".keep input").first, page.locator(".keep output").first
     slider.focus()
     for _ in range(6):
         slider.press("ArrowRight")
     expect(page.locator(".keep .share").first).to_have_text("10%")
-    assert float(told.get_attribute("data-loss")) == pytest.approx(tenth, abs=1e-3)
+    assert float(output.get_attribute("data-loss")) == pytest.approx(tenth, abs=1e-3)
     assert float(text.locator(".t").nth(3).evaluate("span => span.style.opacity || 1")) <= 1
 
     cell = page.locator(".heads [role=gridcell]").first
@@ -66,9 +66,9 @@ def test_a_text_of_ones_own_is_read_without_a_network(alone, tmp_path):
     assert text.locator(".key").count() > 0
     page.locator("#own").fill("A word, and the same word again: a word.")
     expect(page.locator("body[data-text='2']")).to_be_attached(timeout=PATIENCE)
-    own = load_model().tokenizer("A word, and the same word again: a word.").input_ids
-    assert int(body.get_attribute("data-tokens")) == len(own)
-    assert float(body.get_attribute("data-loss")) == pytest.approx(losses(own, 1.0)[0], abs=1e-3)
+    own_ids = load_model().tokenizer("A word, and the same word again: a word.").input_ids
+    assert int(body.get_attribute("data-tokens")) == len(own_ids)
+    assert float(body.get_attribute("data-loss")) == pytest.approx(losses(own_ids, 1.0)[0], abs=1e-3)
     for width, scheme in ((390, "dark"), (1440, "light")):
         page.set_viewport_size({"width": width, "height": 844 if width == 390 else 900})
         page.emulate_media(color_scheme=scheme)

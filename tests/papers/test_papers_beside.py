@@ -93,19 +93,19 @@ DENSE, SPEED = ("focus", "table 1", "Pretrained (full attn)"), ("focus", "table 
 def test_measured_is_on_the_models_data_and_machine_of_the_row(key, column, made_on, differs):
     cells = [cell for cell in printed()[key] if cell.column == column]
     assert cells, [cell.column for cell in printed()[key]]
-    found = [Reading(Number("x", ("value",), column=column), 1.0), Reading(Number("related", ()), 1.0)]
-    assert differences(cells, found, lambda _: made_on) == [differs]
-    assert row_state(beside()[key], [differs], found) == (ALIKE if differs else MEASURED)
+    numbers = [Reading(Number("x", ("value",), column=column), 1.0), Reading(Number("related", ()), 1.0)]
+    assert differences(cells, numbers, lambda _: made_on) == [differs]
+    assert row_state(beside()[key], [differs], numbers) == (ALIKE if differs else MEASURED)
 
 
 def test_measured_is_a_row_that_has_a_printed_quantity_of_the_same_kind():
     """Tasks of trained models, tables of ticks, an instruct model and methods that a model was fine-tuned with: what is
     measured here is something else."""
-    other = {("focus", "table 1", row) for row in ("Longformer", "Performer", "Routing Trans.")}
-    other |= {key for key in printed() if key[0] == "focal_attention"}
-    other |= {key for key in printed() if key[:2] in (("focus", "table 4"), ("focus", "table 8"))}
-    other |= {("focus", "section 3.2", "all models and benchmarks"), ("focus", "appendix C", "token selection, k=32")}
-    assert {states()[key] for key in other} <= {RELATED, NOT_MEASURED}
+    unlike = {("focus", "table 1", row) for row in ("Longformer", "Performer", "Routing Trans.")}
+    unlike |= {key for key in printed() if key[0] == "focal_attention"}
+    unlike |= {key for key in printed() if key[:2] in (("focus", "table 4"), ("focus", "table 8"))}
+    unlike |= {("focus", "section 3.2", "all models and benchmarks"), ("focus", "appendix C", "token selection, k=32")}
+    assert {states()[key] for key in unlike} <= {RELATED, NOT_MEASURED}
     assert row_state(Beside(Job(), Panel("", "")), [], []) == NOT_MEASURED
     assert row_state(Beside(Job(), Panel("", "")), [], [Reading(Number("x", ()), 1.0)]) == RELATED
 
@@ -128,9 +128,9 @@ def test_the_command_of_gwrs_model_has_its_setting(row, visited):
 
 
 def test_a_command_that_reads_a_trained_router_comes_after_its_training():
-    every = {place.job.command for place in PLACES.values()}
-    every |= {maker(number.study).command for number in NUMBERS if number.study}
-    reading_one = {command for command in every if command.split()[3] == "study" and "--router k" in command}
+    asked_for = {place.job.command for place in PLACES.values()}
+    asked_for |= {maker(number.study).command for number in NUMBERS if number.study}
+    reading_one = {command for command in asked_for if command.split()[3] == "study" and "--router k" in command}
     assert len(reading_one) > 4
     for command in reading_one:
         first, last = commands(command, "gpt2")
@@ -167,8 +167,8 @@ def test_numbers_of_a_study_are_where_its_own_code_puts_them(name):
 
 def test_a_number_is_found_by_its_path_with_its_interval():
     file = {"rows": [{"k": 1, "loss": 2.0}, {"k": 2, "loss": 3.5, "loss_low": 3, "loss_high": 4}], "ranks": [[7.0]]}
-    found = reading(Number("x", ("rows", {"k": 2}, "loss")), file)
-    assert (found.value, found.low, found.high) == (3.5, 3, 4)
+    number = reading(Number("x", ("rows", {"k": 2}, "loss")), file)
+    assert (number.value, number.low, number.high) == (3.5, 3, 4)
     assert reading(Number("x", ("rows", {"k": 1}, "loss")), file).low is None
     assert reading(Number("x", ("rows", -1, "loss")), file).value == 3.5, "the longest training of a study"
     nowhere = (("rows", {"k": 3}, "loss"), ("rows", {"k": 1}, "gone"), ("gone",), ("ranks", 4, 0), ("rows", {"k": 1}))
@@ -180,14 +180,14 @@ def test_a_list_is_folded_and_ends_may_have_names_of_their_own():
     file = {"ranks": [[7.0, 1.0], [3.0]], "rows": [{"change": 0.5, "low": 0.4, "high": 0.6}]}
     folded = {fold: reading(Number("x", ("ranks",), fold=fold), file).value for fold in ours.FOLDS}
     assert folded == {"median": 3.0, "largest": 7.0, "count": 3} and reading(Number("x", ("ranks",)), file) is None
-    found = reading(Number("x", ("rows", 0, "change"), ends=""), file)
-    assert (found.low, found.high, found.items) == (0.4, 0.6, None)
+    number = reading(Number("x", ("rows", 0, "change"), ends=""), file)
+    assert (number.low, number.high, number.items) == (0.4, 0.6, None)
 
 
 def test_a_score_comes_with_its_standard_error_and_its_items():
     score = {"task": "piqa", "value": 0.6, "value_low": 0.5, "value_high": 0.7, "stderr": 0.05, "items": 40}
-    found = reading(Number("x", ("rows", {"task": "piqa"}, "value"), "share"), {"rows": [score]})
-    assert paper_words.measured(found) == "60.0% (50.0% to 70.0%), standard error 5.0%, 40 items"
+    number = reading(Number("x", ("rows", {"task": "piqa"}, "value"), "share"), {"rows": [score]})
+    assert paper_words.measured(number) == "60.0% (50.0% to 70.0%), standard error 5.0%, 40 items"
 
 
 @pytest.mark.parametrize("study", sorted({number.study for number in NUMBERS if number.study}))
@@ -237,8 +237,8 @@ def test_all_findings_have_numbers_and_those_that_follow_from_the_papers_are_com
     assert {2, 3, 4, 5, 8, 9, 11} <= measured
     live = {finding.number for finding in findings() if finding.beside.job.verb in LIVE}
     assert live == {6, 7}, "these are measured on this machine's torch when the page is opened"
-    for cosine, one, two in ((0.0, 0.136, 0.0097), (0.6, 0.990, 0.943)):
-        assert collisions(cosine, 10, 150, 1) == pytest.approx(one, abs=6e-4)
+    for cosine, first, two in ((0.0, 0.136, 0.0097), (0.6, 0.990, 0.943)):
+        assert collisions(cosine, 10, 150, 1) == pytest.approx(first, abs=6e-4)
         assert collisions(cosine, 10, 150, 2) == pytest.approx(two, abs=6e-4)
     assert collisions(1.0, 10, 150, 2) == 1.0 and differing() == 24
     assert "by 13.6% and in two by 1.0%" in findings()[6].says and "24 of its 24" in findings()[9].says
@@ -248,7 +248,7 @@ def test_the_findings_about_gwr_say_what_was_measured_and_readme_prints_the_same
     """A static prior closes less than nothing; the loss moves a linear router farther than layers move squared errors,
     at every number of buckets."""
     closures = {(row["router"], row["l"]): row for row in STORED["routing"]["closures"]}
-    values = {finding.number: [found.value for found in readings(finding.beside, stored)] for finding in findings()}
+    values = {finding.number: [number.value for number in readings(finding.beside, stored)] for finding in findings()}
     prior, linear = values[8]
     assert prior == closures["static_prior", 2]["ratio_of_means"] < 0 < linear
     *crossed, squared, linear = values[11]
@@ -260,5 +260,5 @@ def test_the_findings_about_gwr_say_what_was_measured_and_readme_prints_the_same
     readme = (ROOT / "README.md").read_text("utf-8")
     assert f"a static prior closes {prior:.0%} of the way" in readme
     assert f"cross-entropy closes {100 * min(crossed):.0f} to {max(crossed):.0%} of that way" in readme
-    one, two = (collisions(0.0, 10, 150, least) for least in (1, 2))
-    assert f"two collisions find {two:.1%} of the keys, one finds {one:.1%}" in readme
+    single, two = (collisions(0.0, 10, 150, count) for count in (1, 2))
+    assert f"two collisions find {two:.1%} of the keys, one finds {single:.1%}" in readme

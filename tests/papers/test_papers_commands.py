@@ -20,7 +20,7 @@ from lab.focus.ablations import cells
 
 ROOT = Path(__file__).resolve().parents[2]
 STORED = {path.stem: json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/studies").glob("*.json")}
-ROWS = {"/".join(key): one for key, one in beside().items()}
+ROWS = {"/".join(key): row for key, row in beside().items()}
 PLACES = ROWS | {f"finding {finding.number}": finding.beside for finding in findings()}
 
 
@@ -37,8 +37,8 @@ def shown():
     pairs = set()
     for place in PLACES.values():
         jobs, job = made(place, protocol), measuring(place, protocol)
-        found = readings(place, lambda number, _: reading(number, STORED.get(number.study)))
-        studies = {ours.number.study for ours in found} - {""}
+        numbers = readings(place, lambda number, _: reading(number, STORED.get(number.study)))
+        studies = {ours.number.study for ours in numbers} - {""}
         for name in studies:
             pairs.add((jobs[name].command, name))
             if job.verb == "study" and protocol(name)["verb"] == f"study {job.args['name']}":
@@ -49,33 +49,33 @@ def shown():
 @pytest.mark.parametrize("command, name", shown())
 def test_the_command_beside_a_number_makes_it(command, name):
     """Model, length, steps, seeds and all else that the stored study was asked for."""
-    found = planned(command)
-    assert found["stored"] and Path(found["stored"]) == ROOT / f"models_cache/demo/studies/{name}.json"
-    told = protocol(name)
-    assert found["arguments"] | told["sizes"] == found["arguments"]
-    assert (found["arguments"]["model"], found["arguments"]["seed"]) == (told["model"], told["seed"])
+    plan = planned(command)
+    assert plan["stored"] and Path(plan["stored"]) == ROOT / f"models_cache/demo/studies/{name}.json"
+    stated = protocol(name)
+    assert plan["arguments"] | stated["sizes"] == plan["arguments"]
+    assert (plan["arguments"]["model"], plan["arguments"]["seed"]) == (stated["model"], stated["seed"])
 
 
 LACKING = [
     (where, number)
-    for where, one in ROWS.items()
-    for number in one.numbers
+    for where, row in ROWS.items()
+    for number in row.numbers
     if number.study == "ablations"
-    and number not in [found.number for found in readings(one, lambda number, _: reading(number, STORED["ablations"]))]
+    and number not in [r.number for r in readings(row, lambda r, _: reading(r, STORED["ablations"]))]
 ]
 
 
 @pytest.mark.slow
 def test_a_cell_that_the_stored_grid_lacks_is_measured_as_its_others_were():
     assert LACKING
-    told = protocol("ablations")
+    stated = protocol("ablations")
     for where, number in LACKING:
         found = planned(measuring(ROWS[where], protocol).command)["arguments"]
-        other = {name for name, value in told["sizes"].items() if found[name] != value}
-        assert other and other == {"rows"}, where
+        differing = {name for name, value in stated["sizes"].items() if found[name] != value}
+        assert differing and differing == {"rows"}, where
         grid = cells(found["rows"], RouterTraining(), Wide())
         assert (number.path[1]["factor"], number.path[1]["value"]) in grid, where
-        assert set(told["sizes"]["rows"].split(",")) < set(found["rows"].split(",")), "the stored cells stay"
+        assert set(stated["sizes"]["rows"].split(",")) < set(found["rows"].split(",")), "the stored cells stay"
 
 
 class Wide:
@@ -87,34 +87,34 @@ def test_focal_attentions_sizes_are_trained_by_one_command_as_printed(size):
     """Table 3's shape has about the parameters that it is called by (its embeddings are tied here), table 4's steps see
     26 billion tokens, and what section 3.2 prints of the training holds for both."""
     rows = [ROWS[f"focal_attention/{table}/{size}"] for table in ("table 3", "table 4")]
-    found = [planned(row.job.command) for row in rows]
-    asked = Pretrain(**found[0]["arguments"])
-    recipe = recipe_of(asked)
+    plans = [planned(row.job.command) for row in rows]
+    training = Pretrain(**plans[0]["arguments"])
+    recipe = recipe_of(training)
     with torch.device("meta"):
-        parameters = sum(p.numel() for p in build_model(recipe, asked.vocabulary).parameters())
+        parameters = sum(p.numel() for p in build_model(recipe, training.vocabulary).parameters())
     named = float(size[:-1]) * {"M": 1e6, "B": 1e9}[size[-1]]
-    assert parameters == pytest.approx(named, rel=0.11) and found[0]["arguments"] == found[1]["arguments"]
+    assert parameters == pytest.approx(named, rel=0.11) and plans[0]["arguments"] == plans[1]["arguments"]
     assert recipe.steps * recipe.tokens_per_step == pytest.approx(26e9, rel=0.01)
     assert (recipe.family, recipe.optimiser, recipe.weight_decay) == ("llama_plain", "adamw", 0.05)
     assert recipe.phases() == [(0, 100_000, 2048)] and recipe.kv_heads == recipe.heads == recipe.width // 128
     # In tokens that take 2 ms each: the seconds that the bundled model's training took for a token and a parameter.
     seconds = 26.2e9 * parameters * 16_409 / 35.27e6 / 5.77e6
-    assert 0.002 * Pretrain.workload(found[0]["arguments"], 1) == pytest.approx(seconds, rel=0.05)
+    assert 0.002 * Pretrain.workload(plans[0]["arguments"], 1) == pytest.approx(seconds, rel=0.05)
 
 
-@pytest.mark.parametrize("where", [where for where, one in PLACES.items() if one.job.verb not in ("", "study")])
+@pytest.mark.parametrize("where", [where for where, row in PLACES.items() if row.job.verb not in ("", "study")])
 def test_the_command_of_a_run_asks_what_its_button_asks(where):
     job = PLACES[where].job
-    found = planned(job.command)["arguments"]
+    arguments = planned(job.command)["arguments"]
     for name, value in job.args.items():
-        if name in found and value not in ("", None):
-            assert found[name] == value, name
+        if name in arguments and value not in ("", None):
+            assert arguments[name] == value, name
 
 
 def test_a_model_without_the_study_is_asked_with_its_defaults():
     """Nothing of the bundled model's sizes is taken over: those of another model may not fit."""
-    for one in PLACES.values():
-        job = measuring(one, lambda name: None)
-        assert job == one.job
+    for row in PLACES.values():
+        job = measuring(row, lambda name: None)
+        assert job == row.job
         if job.verb == "study":
             assert set(job.args) <= {"name", "corpus", "router", "groups", "rows"}

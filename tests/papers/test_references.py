@@ -14,7 +14,7 @@ def test_every_method_and_paper_has_an_entry_with_its_number():
     for name, method in METHODS.items():
         entry = bibtex([name])
         assert bool(entry) == (OF_METHOD.get(name) != ""), name
-        assert not (told := re.search(NUMBER, method.paper)) or told[0] in entry, name
+        assert not (number := re.search(NUMBER, method.paper)) or number[0] in entry, name
     summary = "focal_summary_zh"  # of a paper that has an entry
     assert set(PAPERS) - {summary} <= set(entries()) and not set(OF_METHOD) - set(METHODS)
     assert {paper for page in PAGES.values() for paper in page.papers} <= set(entries())

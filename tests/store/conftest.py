@@ -6,10 +6,10 @@ from analysis.runs import RunStore
 
 
 @pytest.fixture
-def here(tmp_path):
+def source(tmp_path):
     return RunStore(tmp_path / "here")
 
 
 @pytest.fixture
-def there(tmp_path):
+def target(tmp_path):
     return RunStore(tmp_path / "there")

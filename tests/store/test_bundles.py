@@ -28,9 +28,9 @@ def put(store, seed=0):
     ask = {"model": "demo", "text": text, "router": "k8-top1", "seed": seed}
     table = pd.DataFrame({"position": [0, 1, 2], "piece": ["Old", None, "<b>"], "mass": [0.5, np.nan, 0.25]})
     arrays = {"group": np.arange(6, dtype=np.int16).reshape(2, 3)}
-    made = Result({"sentence": "Groups are purer.", "share": 0.5}, {"tokens": table}, arrays)
+    answer = Result({"sentence": "Groups are purer.", "share": 0.5}, {"tokens": table}, arrays)
     store.remember(Undeclared("groups", ask), LINK)
-    return store.put(Undeclared("groups", ask), made, {"tokens": 900, "model": "demo"}, 2.0)
+    return store.put(Undeclared("groups", ask), answer, {"tokens": 900, "model": "demo"}, 2.0)
 
 
 def packed(store, *ids) -> bytes:
@@ -49,30 +49,30 @@ def ids(store) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_bundle_comes_in_elsewhere_as_it_was(here, there):
-    first, second = put(here), put(here, seed=1)
-    arrived = there.unbundle(io.BytesIO(packed(here, first.id, second.id)))
+def test_a_bundle_comes_in_elsewhere_as_it_was(source, target):
+    first, second = put(source), put(source, seed=1)
+    arrived = target.unbundle(io.BytesIO(packed(source, first.id, second.id)))
     assert (arrived.new, arrived.known) == ([first.id, second.id], [])
-    run = there.find(Undeclared("groups", first.request))
+    run = target.find(Undeclared("groups", first.request))
     assert replace(run, folder=first.folder) == first and run.table("tokens").equals(first.table("tokens"))
     assert (run.array("group") == first.array("group")).all()
     assert run.marks.imported and run.marks.link == LINK and not run.marks.pinned
-    assert there.text(first.request["text"]) == ("ferry.txt", "Old Marguerite kept the ferry.")
-    assert there.past("groups") == [] and len(here.past("groups")) == 2, "what it took elsewhere is no price here"
-    again = there.unbundle(io.BytesIO(packed(here, first.id)))
+    assert target.text(first.request["text"]) == ("ferry.txt", "Old Marguerite kept the ferry.")
+    assert target.past("groups") == [] and len(source.past("groups")) == 2, "what it took elsewhere is no price here"
+    again = target.unbundle(io.BytesIO(packed(source, first.id)))
     assert (again.new, again.known) == ([], [first.id])
-    there.pin(first.id)
-    (row,) = RunStore(there.root).search(pinned=True)
+    target.pin(first.id)
+    (row,) = RunStore(target.root).search(pinned=True)
     assert row.imported and row.text == "ferry.txt"
 
 
-def test_a_damaged_run_does_not_travel(here):
-    run = put(here)
+def test_a_damaged_run_does_not_travel(source):
+    run = put(source)
     (run.folder / "arrays.safetensors").write_bytes(b"\0" * (run.folder / "arrays.safetensors").stat().st_size)
     with pytest.raises(BadSetting, match="damaged"):
-        packed(here, run.id)
+        packed(source, run.id)
     with pytest.raises(BadSetting, match="0 runs were chosen"):
-        packed(here)
+        packed(source)
 
 
 def test_texts_are_found_wherever_a_request_names_them():
@@ -81,50 +81,50 @@ def test_texts_are_found_wherever_a_request_names_them():
     assert bundle.named_texts(request) == keys
 
 
-def test_a_failure_in_the_middle_takes_back_what_was_shown(here, there, monkeypatch):
-    runs = [put(here, seed=seed).id for seed in range(3)]
-    take = there.take
+def test_a_failure_in_the_middle_takes_back_what_was_shown(source, target, monkeypatch):
+    runs = [put(source, seed=seed).id for seed in range(3)]
+    take = target.take
 
     def failing(folder):
         if folder.name == runs[2]:
             raise OSError(28, "No space left on device")
         take(folder)
 
-    monkeypatch.setattr(there, "take", failing)
+    monkeypatch.setattr(target, "take", failing)
     with pytest.raises(AnalysisError, match="disk of the state folder is full"):
-        there.unbundle(io.BytesIO(packed(here, *runs)))
-    assert there.search() == [] and everything(there) == ["runs"]
+        target.unbundle(io.BytesIO(packed(source, *runs)))
+    assert target.search() == [] and everything(target) == ["runs"]
 
 
-def test_a_card_from_a_bundle_is_listed_and_makes_no_control(here, there, tmp_path):
-    card = here.put(Undeclared("model", {"model": "demo"}), result(9.0), PROTOCOL, 1.0)
-    cards = packed(here, card.id)
-    assert there.unbundle(io.BytesIO(cards)).new == [card.id] and there.open(card.id).marks.imported
-    assert there.find(Undeclared("model", {"model": "demo"})) is None
-    own = there.put(Undeclared("model", {"model": "demo"}), result(1.0), PROTOCOL, 1.0)
-    assert own.id == card.id and there.find(Undeclared("model", {"model": "demo"})).numbers["value"] == 1.0
-    assert [gone.numbers["value"] for gone in there.deleted()] == [9.0]
+def test_a_card_from_a_bundle_is_listed_and_makes_no_control(source, target, tmp_path):
+    card = source.put(Undeclared("model", {"model": "demo"}), result(9.0), PROTOCOL, 1.0)
+    cards = packed(source, card.id)
+    assert target.unbundle(io.BytesIO(cards)).new == [card.id] and target.open(card.id).marks.imported
+    assert target.find(Undeclared("model", {"model": "demo"})) is None
+    computed = target.put(Undeclared("model", {"model": "demo"}), result(1.0), PROTOCOL, 1.0)
+    assert computed.id == card.id and target.find(Undeclared("model", {"model": "demo"})).numbers["value"] == 1.0
+    assert [gone.numbers["value"] for gone in target.deleted()] == [9.0]
     worker = RunStore(tmp_path / "worker")
     worker.unbundle(io.BytesIO(cards), own=True)
     assert worker.find(Undeclared("model", {"model": "demo"})).numbers["value"] == 9.0, "a worker of ours computed it"
 
 
-def test_a_bundle_goes_from_one_installation_to_another_by_the_command_line(here, tmp_path, capsys):
-    run = put(here)
-    path, other = tmp_path / "out.zip", tmp_path / "other"
-    assert main(["runs", "marguerite", "--runs", str(here.root)]) == 0 and run.id not in capsys.readouterr().out
-    assert main(["runs", "ferry", "k8-top1", "--runs", str(here.root), "--json"]) == 0
+def test_a_bundle_goes_from_one_installation_to_another_by_the_command_line(source, tmp_path, capsys):
+    run = put(source)
+    path, elsewhere = tmp_path / "out.zip", tmp_path / "other"
+    assert main(["runs", "marguerite", "--runs", str(source.root)]) == 0 and run.id not in capsys.readouterr().out
+    assert main(["runs", "ferry", "k8-top1", "--runs", str(source.root), "--json"]) == 0
     assert [row["id"] for row in json.loads(capsys.readouterr().out)["rows"]] == [run.id]
-    assert main(["bundle-out", run.id, "-o", str(path), "--runs", str(here.root)]) == 0
-    assert main(["bundle-out", run.id, "-o", str(path), "--runs", str(here.root)]) == 2
+    assert main(["bundle-out", run.id, "-o", str(path), "--runs", str(source.root)]) == 0
+    assert main(["bundle-out", run.id, "-o", str(path), "--runs", str(source.root)]) == 2
     assert "is there already" in capsys.readouterr().err
     command = [sys.executable, "-m", "analysis", "bundle-in", str(path), "--json"]
-    environment = {**os.environ, "FOCUSCOPE_STATE": str(other)}
+    environment = {**os.environ, "FOCUSCOPE_STATE": str(elsewhere)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["new"] == [run.id]
-    assert RunStore(other).find(Undeclared("groups", run.request)).numbers == run.numbers
+    assert RunStore(elsewhere).find(Undeclared("groups", run.request)).numbers == run.numbers
     path.write_bytes(b"no zip")
-    assert main([*command[3:], "--runs", str(other)]) == 2 and "no zip file" in capsys.readouterr().err
+    assert main([*command[3:], "--runs", str(elsewhere)]) == 2 and "no zip file" in capsys.readouterr().err
 
 
 def test_reading_a_folder_says_what_it_left_out(tmp_path, monkeypatch, capsys):
@@ -136,20 +136,20 @@ def test_reading_a_folder_says_what_it_left_out(tmp_path, monkeypatch, capsys):
     assert main(["read", str(folder), "--runs", str(tmp_path / "state"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in answer["rows"] if row["refused"]] == ["5.txt", "6.txt", "7.txt"]
-    kept = {key for key, *_ in RunStore(tmp_path / "state").texts()}
-    assert kept == {row["text"] for row in answer["rows"] if row["text"]} and len(answer["notes"]) == 3
+    keys = {key for key, *_ in RunStore(tmp_path / "state").texts()}
+    assert keys == {row["text"] for row in answer["rows"] if row["text"]} and len(answer["notes"]) == 3
 
 
-def test_an_import_pushes_out_nothing(here, there, monkeypatch):
-    brought = packed(there, *(put(there, seed=seed).id for seed in range(10, 13)))
+def test_an_import_pushes_out_nothing(source, target, monkeypatch):
+    brought = packed(target, *(put(target, seed=seed).id for seed in range(10, 13)))
     monkeypatch.setattr(retention, "KEPT_RUNS", 3)
-    before = [put(here, seed=seed).id for seed in range(3)]
-    came = here.unbundle(io.BytesIO(brought)).new
-    assert len(came) == 3 and ids(here) == {*before, *came}
-    newest = put(here, seed=3).id
-    assert ids(here) == {*before[1:], newest, *came}, "a run computed here takes the place of another one"
-    more = packed(there, put(there, seed=20).id)
-    files = everything(here)
+    before = [put(source, seed=seed).id for seed in range(3)]
+    came = source.unbundle(io.BytesIO(brought)).new
+    assert len(came) == 3 and ids(source) == {*before, *came}
+    newest = put(source, seed=3).id
+    assert ids(source) == {*before[1:], newest, *came}, "a run computed here takes the place of another one"
+    twentieth = packed(target, put(target, seed=20).id)
+    files = everything(source)
     with pytest.raises(BadSetting, match="nothing was brought in"):
-        here.unbundle(io.BytesIO(more))
-    assert everything(here) == files and ids(here) == {*before[1:], newest, *came}
+        source.unbundle(io.BytesIO(twentieth))
+    assert everything(source) == files and ids(source) == {*before[1:], newest, *came}

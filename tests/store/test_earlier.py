@@ -83,16 +83,16 @@ def test_an_address_keeps_its_controls_and_asks_for_the_same_runs(client, monkey
     monkeypatch.setattr(results, "answers", lambda: results.STUDIES)
     now, then = opened(address, client.store, monkeypatch), THEN["addresses"][address]
     page, _, query = address.partition("?")
-    said = {word.partition("=")[0] for word in query.split("&") if word}
-    named = {name for control in said for name in (("layer", "head") if control == "head" else (control,))}
+    named_controls = {word.partition("=")[0] for word in query.split("&") if word}
+    named = {name for control in named_controls for name in (("layer", "head") if control == "head" else (control,))}
     assert {name: now["link"].get(name) for name in named} == {name: then["link"].get(name) for name in named}
     # The tab of its door; the first one of a door is open without a word.
     name = page_at(page).name
     assert now["link"].get("at", PAGES[name].door.pages[0].name) == name
     # A page may ask for other things than it did: what it asks of a command is the run that it was.
-    asked = {verb for verb, _ in now["requests"]}
-    same = {(verb, key) for verb, key in then["requests"] if verb in asked - RENEWED - RENEWED_ON.get(name, set())}
-    assert same <= set(map(tuple, now["requests"]))
+    verbs = {verb for verb, _ in now["requests"]}
+    unchanged = {(verb, key) for verb, key in then["requests"] if verb in verbs - RENEWED - RENEWED_ON.get(name, set())}
+    assert unchanged <= set(map(tuple, now["requests"]))
 
 
 def opened(address: str, store: RunStore, monkeypatch) -> dict:
@@ -100,8 +100,8 @@ def opened(address: str, store: RunStore, monkeypatch) -> dict:
     requests, find = set(), store.find
 
     def watched(request):
-        asked = asked_now(request)
-        requests.update([(asked.verb, asked.keys[-1])] if asked.verb != "take" else [])
+        request_now = asked_now(request)
+        requests.update([(request_now.verb, request_now.keys[-1])] if request_now.verb != "take" else [])
         return find(request)
 
     monkeypatch.setattr(store, "find", watched)

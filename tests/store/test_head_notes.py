@@ -27,26 +27,26 @@ def packed(store, run) -> bytes:
     return out.getvalue()
 
 
-def test_a_head_is_named_and_noted_for_its_model_at_its_revision(here):
-    note_head(here.root, MODEL, REVISION, "4.4", name="names  again ")
-    note_head(here.root, MODEL, REVISION, "4.4", note="copies\nsurnames")
-    assert notes_of(here.root, "owner/model", REVISION) == {"4.4": {"name": "names again", "note": "copies surnames"}}
-    assert notes_of(here.root, MODEL, "other") == notes_of(here.root, "demo", REVISION) == {}
+def test_a_head_is_named_and_noted_for_its_model_at_its_revision(source):
+    note_head(source.root, MODEL, REVISION, "4.4", name="names  again ")
+    note_head(source.root, MODEL, REVISION, "4.4", note="copies\nsurnames")
+    assert notes_of(source.root, "owner/model", REVISION) == {"4.4": {"name": "names again", "note": "copies surnames"}}
+    assert notes_of(source.root, MODEL, "other") == notes_of(source.root, "demo", REVISION) == {}
     with pytest.raises(BadSetting, match="at most 40 characters"):
-        note_head(here.root, MODEL, REVISION, "4.4", name="x" * (LONGEST["name"] + 1))
-    note_head(here.root, MODEL, REVISION, "4.4", name="", note=" ")
-    assert notes_of(here.root, MODEL, REVISION) == {}
+        note_head(source.root, MODEL, REVISION, "4.4", name="x" * (LONGEST["name"] + 1))
+    note_head(source.root, MODEL, REVISION, "4.4", name="", note=" ")
+    assert notes_of(source.root, MODEL, REVISION) == {}
 
 
-def test_a_bundle_carries_the_notes_of_its_models_and_what_is_written_here_stays(here, there):
-    note_head(here.root, MODEL, REVISION, "4.4", name="brought", note="brought too")
-    note_head(here.root, MODEL, REVISION, "1.0", note="brought")
-    note_head(here.root, "demo", REVISION, "0.0", name="of a model that has no run in it")
-    data = packed(here, run_of(here))
-    note_head(there.root, MODEL, REVISION, "4.4", name="written here")
-    there.unbundle(io.BytesIO(data))
-    held = {"4.4": {"name": "written here", "note": "brought too"}, "1.0": {"note": "brought"}}
-    assert notes_of(there.root, MODEL, REVISION) == held and notes_of(there.root, "demo", REVISION) == {}
+def test_a_bundle_carries_the_notes_of_its_models_and_what_is_written_here_stays(source, target):
+    note_head(source.root, MODEL, REVISION, "4.4", name="brought", note="brought too")
+    note_head(source.root, MODEL, REVISION, "1.0", note="brought")
+    note_head(source.root, "demo", REVISION, "0.0", name="of a model that has no run in it")
+    data = packed(source, run_of(source))
+    note_head(target.root, MODEL, REVISION, "4.4", name="written here")
+    target.unbundle(io.BytesIO(data))
+    notes = {"4.4": {"name": "written here", "note": "brought too"}, "1.0": {"note": "brought"}}
+    assert notes_of(target.root, MODEL, REVISION) == notes and notes_of(target.root, "demo", REVISION) == {}
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_bundle_carries_the_notes_of_its_models_and_what_is_written_here_stays
         {"a": {"4.4": {"b": "c"}}},
     ],
 )
-def test_notes_that_no_store_writes_are_refused_with_their_bundle(here, there, heads):
-    with zipfile.ZipFile(io.BytesIO(packed(here, run_of(here)))) as file:
+def test_notes_that_no_store_writes_are_refused_with_their_bundle(source, target, heads):
+    with zipfile.ZipFile(io.BytesIO(packed(source, run_of(source)))) as file:
         entries = {name: file.read(name) for name in file.namelist()}
     entries["bundle.json"] = json.dumps(json.loads(entries["bundle.json"]) | {"heads": heads}).encode()
     out = io.BytesIO()
@@ -69,20 +69,20 @@ def test_notes_that_no_store_writes_are_refused_with_their_bundle(here, there, h
         for name, content in entries.items():
             file.writestr(name, content)
     with pytest.raises(BadSetting, match="cannot be read"):
-        there.unbundle(out)
-    assert not there.list() and not (there.root / "heads").exists()
+        target.unbundle(out)
+    assert not target.list() and not (target.root / "heads").exists()
 
 
-def test_an_import_that_was_killed_leaves_the_notes_as_they_were(here, there, monkeypatch):
-    note_head(here.root, MODEL, REVISION, "4.4", name="brought")
-    note_head(there.root, MODEL, REVISION, "4.4", note="before")
-    data = packed(here, run_of(here))
+def test_an_import_that_was_killed_leaves_the_notes_as_they_were(source, target, monkeypatch):
+    note_head(source.root, MODEL, REVISION, "4.4", name="brought")
+    note_head(target.root, MODEL, REVISION, "4.4", note="before")
+    data = packed(source, run_of(source))
     # The process ends when all is moved and the journal is still there.
     monkeypatch.setattr("analysis.runs.bundle.clear", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
     monkeypatch.setattr("analysis.files.clear", lambda path: None)
     with pytest.raises(KeyboardInterrupt):
-        there.unbundle(io.BytesIO(data))
+        target.unbundle(io.BytesIO(data))
     monkeypatch.undo()
-    again = RunStore(there.root)
+    again = RunStore(target.root)
     assert notes_of(again.root, MODEL, REVISION) == {"4.4": {"note": "before"}} and not again.list()
     assert file_name(MODEL, REVISION) == "owner--model-abc123"

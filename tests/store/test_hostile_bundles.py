@@ -31,7 +31,7 @@ def rebuilt(data: bytes, change) -> bytes:
 def more(name, content=b"x"):
     """Adds one more file."""
     return lambda data: rebuilt(
-        data, lambda own, held: [(own, held), *([(name, content)] if own == "bundle.json" else [])]
+        data, lambda entry, unchanged: [(entry, unchanged), *([(name, content)] if entry == "bundle.json" else [])]
     )
 
 
@@ -45,11 +45,11 @@ def edited(ending, **changes):
 
 
 def without(ending):
-    return lambda data: rebuilt(data, lambda name, held: [] if name.endswith(ending) else [(name, held)])
+    return lambda data: rebuilt(data, lambda name, content: [] if name.endswith(ending) else [(name, content)])
 
 
 def other_content(ending, content):
-    return lambda data: rebuilt(data, lambda name, held: [(name, content if name.endswith(ending) else held)])
+    return lambda data: rebuilt(data, lambda name, before: [(name, content if name.endswith(ending) else before)])
 
 
 def link_entry(data):
@@ -61,18 +61,18 @@ def link_entry(data):
 def encrypted(data):
     """The flag of an encrypted file, in both places."""
     data = bytearray(data)
-    for sign, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+    for sign, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         place = data.index(sign)
-        data[place + at] |= 1
+        data[place + offset] |= 1
     return bytes(data)
 
 
 def lying_size(data):
     """A file that says it is small and is not."""
     data = bytearray(data)
-    for sign, at in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+    for sign, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
         place = data.index(sign)
-        data[place + at : place + at + 4] = struct.pack("<L", 10)
+        data[place + offset : place + offset + 4] = struct.pack("<L", 10)
     return bytes(data)
 
 
@@ -130,14 +130,14 @@ def wide_table():
 def resealed(data, name, content):
     """Another content for one file, with the size and checksum that the manifest needs."""
 
-    def change(own, held):
-        if own.endswith(name):
-            return [(own, content)]
-        if own.endswith("manifest.json"):
-            manifest = json.loads(held)
+    def change(entry, before):
+        if entry.endswith(name):
+            return [(entry, content)]
+        if entry.endswith("manifest.json"):
+            manifest = json.loads(before)
             manifest["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            return [(own, json.dumps(manifest))]
-        return [(own, held)]
+            return [(entry, json.dumps(manifest))]
+        return [(entry, before)]
 
     return rebuilt(data, change)
 
@@ -221,16 +221,16 @@ def flipped(data):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_hostile_bundle_is_refused_and_nothing_is_written(here, there, tmp_path, monkeypatch, name):
+def test_a_hostile_bundle_is_refused_and_nothing_is_written(source, target, tmp_path, monkeypatch, name):
     change, words = HOSTILE[name]
     monkeypatch.setattr(archive, "MOST_BYTES", 20_000_000)
-    run = put(here)
+    run = put(source)
     text = run.request["text"]
     if name == "wrong text":
         change = other_content(f"texts/{text}.json", json.dumps({"name": "a", "text": "other"}).encode())
-    before, outside = everything(there), sorted(tmp_path.iterdir())
+    before, outside = everything(target), sorted(tmp_path.iterdir())
     with pytest.raises(AnalysisError, match=words) as refused:
-        there.unbundle(io.BytesIO(change(packed(here, run.id))))
+        target.unbundle(io.BytesIO(change(packed(source, run.id))))
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 400
-    assert everything(there) == before and sorted(tmp_path.iterdir()) == outside
-    assert there.search() == [] and there.texts() == []
+    assert everything(target) == before and sorted(tmp_path.iterdir()) == outside
+    assert target.search() == [] and target.texts() == []

@@ -109,8 +109,8 @@ def test_a_price_says_what_it_rests_on_and_when_it_is_too_much():
     first = predict([], 1000)
     assert (first.n, first.error) == (0, None) and first.seconds == FIRST_SECONDS + 2.0
     assert first.low < first.seconds < first.high and first.sentence.startswith("First time on this machine")
-    known = predict([(27.0, 2700), (18.0, 1800), (12.0, 900)], 1800, bytes=2_000_000)
-    assert "from 3 runs" in known.sentence and known.sentence.endswith(", 2 MB of memory")
+    priced = predict([(27.0, 2700), (18.0, 1800), (12.0, 900)], 1800, bytes=2_000_000)
+    assert "from 3 runs" in priced.sentence and priced.sentence.endswith(", 2 MB of memory")
     long, large = predict([(700.0, 10)] * 3, 10), predict([(1.0, 10)] * 3, 10, bytes=8_000_000_000)
     assert "longer than 10 min" in long.over(None) and long.slow and not large.slow
     assert large.over(2_000_000_000) == "It needs about 8.0 GB of memory and 2.0 GB are free"
@@ -122,8 +122,8 @@ def test_a_verb_and_a_model_are_priced_by_their_own_runs(store):
         store.put(Undeclared("groups", {**ASK, "seed": seed}), result(), {"tokens": tokens}, 2.0 + tokens / 100)
     line = predicted(store, request("groups", {}), 5400)
     assert line.seconds == pytest.approx(56.0) and line.n == 3
-    others = request("groups", {"model": "other"}), request("pairs", {})
-    assert [predicted(store, other, 1800).n for other in others] == [0, 0]
+    unlike = request("groups", {"model": "other"}), request("pairs", {})
+    assert [predicted(store, wanted, 1800).n for wanted in unlike] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_the_first_price_follows_the_pass_that_compared_the_model(store):
     """0.3 s for 256 tokens: 2,000 of them are read for the price of that, not of a processor of common speed."""
     big = {"parameters": 494_000_000, "layers": 24, "heads": 14, "kv_heads": 2}
     parity = {"same": True, "tokens": 256}
-    quick, slow = (price(store, "start", card(**big, parity=parity | more)).seconds for more in ({"seconds": 0.3}, {}))
+    quick, slow = (price(store, "start", card(**big, parity=parity | took)).seconds for took in ({"seconds": 0.3}, {}))
     assert quick == pytest.approx(5 + 2000 * 1.1 * (0.002 + 3 * 0.3 / 256)) and slow > 5 * quick
 
 
@@ -201,19 +201,19 @@ def test_a_page_that_finds_the_reading_of_start_has_a_price_of_its_own(store):
     text = {"model": "demo", "text": "a" * 16}
     assert price(store, "groups", **text, shuffled=False) == price(store, "groups", **text), "nobody has read the text"
     store.put(Undeclared("start", text), result(), {"tokens": 2000}, 20.0)
-    whole = price(store, "groups", **text)
-    assert price(store, "groups", **text, shuffled=False).seconds == pytest.approx(SERVED * whole.seconds)
+    full = price(store, "groups", **text)
+    assert price(store, "groups", **text, shuffled=False).seconds == pytest.approx(SERVED * full.seconds)
     store.put(Undeclared("groups", text | {"shuffled": False}), result(), {"tokens": 2000}, 0.2)
     assert price(store, "groups", **text, shuffled=False).seconds == pytest.approx(0.2)
-    assert price(store, "groups", **text) == whole, "a quick one tells nothing of those that read"
-    other = price(store, "groups", **text, shuffled=False, router="k4-top1")
-    assert other.seconds == whole.seconds, "Start read it with another router"
+    assert price(store, "groups", **text) == full, "a quick one tells nothing of those that read"
+    routed = price(store, "groups", **text, shuffled=False, router="k4-top1")
+    assert routed.seconds == full.seconds, "Start read it with another router"
 
 
 def test_the_price_counts_how_often_a_text_is_read_and_what_reads_none(store):
     for seed, methods in enumerate(([{}], [{}] * 3)):
-        asked = {**ASK, "seed": seed, "methods": methods}
-        store.put(Undeclared("evaluate", asked), result(), PROTOCOL, 2.0 * (1 + len(methods)))
+        arguments = {**ASK, "seed": seed, "methods": methods}
+        store.put(Undeclared("evaluate", arguments), result(), PROTOCOL, 2.0 * (1 + len(methods)))
     nine = predicted(store, request("evaluate", {"methods": [{}] * 9}), 900)
     assert nine.seconds == pytest.approx(20.0)
     for keep, seconds in ((0.1, 3.0), (0.2, 5.0)):
@@ -229,9 +229,9 @@ def test_after_three_runs_nine_of_ten_predictions_are_within_a_factor_of_one_and
         fixed, rate = draw.uniform(0.5, 8), draw.uniform(0.001, 0.02)
         sizes = np.exp(draw.uniform(np.log(300), np.log(8000), 6))
         took = (fixed + rate * sizes) * np.exp(draw.normal(0, 0.1, 6))
-        for known in range(3, 6):
-            line = predict(list(zip(took[:known][::-1], sizes[:known][::-1], strict=True)), sizes[known])
-            within.append(1 / 1.5 < line.seconds / took[known] < 1.5)
+        for n in range(3, 6):
+            line = predict(list(zip(took[:n][::-1], sizes[:n][::-1], strict=True)), sizes[n])
+            within.append(1 / 1.5 < line.seconds / took[n] < 1.5)
     assert np.mean(within) >= 0.9
 
 
@@ -248,19 +248,19 @@ def test_what_is_said_of_the_last_ten_runs_is_about_what_they_take(store):
         for text in range(14):
             tokens = int(np.exp(draw.uniform(np.log(300), np.log(8000))))
             for verb, rate in RATES.items():
-                asked = {"model": model, "text": f"{text:016x}"}
+                arguments = {"model": model, "text": f"{text:016x}"}
                 slow = text % 2 and verb == "evaluate"
-                asked |= {"methods": [{"name": "quest" if slow else "dense"}]} if verb == "evaluate" else {}
+                arguments |= {"methods": [{"name": "quest" if slow else "dense"}]} if verb == "evaluate" else {}
                 seconds = speed * (0.05 + rate * tokens) * np.exp(draw.normal(0, 0.25)) * (1 + slow)
-                store.put(Undeclared(verb, asked), result(), {"tokens": tokens}, seconds * (1 if text else 8))
-    found = ratios([store])
-    assert len(found) == 2 * len(RATES)
-    middles = {asked: float(np.median([said / took for said, took in pairs[:LAST]])) for asked, pairs in found.items()}
+                store.put(Undeclared(verb, arguments), result(), {"tokens": tokens}, seconds * (1 if text else 8))
+    pairs = ratios([store])
+    assert len(pairs) == 2 * len(RATES)
+    middles = {group: float(np.median([p / took for p, took in pairs[:LAST]])) for group, pairs in pairs.items()}
     assert all(BOUNDS[0] <= middle <= BOUNDS[1] for middle in middles.values()), middles
 
 
 @pytest.mark.parametrize(
-    ("verb", "tokens", "taken"),  # megabytes beside the weights, measured on 2 layers of the 0.5B shape
+    ("verb", "tokens", "megabytes"),  # megabytes beside the weights, measured on 2 layers of the 0.5B shape
     [
         ("statistics", 2218, 307),
         ("start", 2218, 261),
@@ -273,15 +273,15 @@ def test_what_is_said_of_the_last_ten_runs_is_about_what_they_take(store):
         ("statistics", 8872, 1096),
     ],
 )
-def test_the_memory_of_a_request_is_predicted_within_a_quarter(verb, tokens, taken):
-    assert held(COMMANDS[verb], {}, tokens, qwen(2)) == pytest.approx(taken * 1e6, rel=0.25)
+def test_the_memory_of_a_request_is_predicted_within_a_quarter(verb, tokens, megabytes):
+    assert held(COMMANDS[verb], {}, tokens, qwen(2)) == pytest.approx(megabytes * 1e6, rel=0.25)
 
 
 def test_long_texts_keep_no_queries_and_keys_and_halves_take_half():
     model = qwen(24)
 
-    def needed(verb: str, tokens: int, about=model, **more) -> int:
-        return held(COMMANDS[verb], more.pop("arguments", {}), tokens, about, **more)
+    def needed(verb: str, tokens: int, about=model, **options) -> int:
+        return held(COMMANDS[verb], options.pop("arguments", {}), tokens, about, **options)
 
     assert needed("statistics", 32_768) < 10e9, "32k tokens on the 0.5B shape"
     assert needed("statistics", 65_536) - needed("statistics", 32_768) < 1e9, "windows one by one"
@@ -314,15 +314,15 @@ def test_the_layers_of_a_hybrid_without_attention_count(store):
     """They hold tensors on the way back as others do, and a token's operations are those of every kind of layer."""
     verb = next(verb for verb, command in COMMANDS.items() if command.gradient)
     plain, hybrid = qwen(2), qwen(2) | {"other_layers": {"0": "linear attention", "2": "linear attention"}}
-    more = held(COMMANDS[verb], {}, 512, hybrid) - held(COMMANDS[verb], {}, 512, plain)
-    assert more == 2 * 512 * of_token(4, plain["width"], plain["inner"])
+    difference = held(COMMANDS[verb], {}, 512, hybrid) - held(COMMANDS[verb], {}, 512, plain)
+    assert difference == 2 * 512 * of_token(4, plain["width"], plain["inner"])
     # as many operations as two for each of 6 million weights, then ten times as many
-    same, dear = (price(store, "start", card(token_flops=flops)).seconds for flops in (1.2e7, 1.2e8))
-    assert same == price(store, "start", card()).seconds < dear
+    unchanged, dear = (price(store, "start", card(token_flops=flops)).seconds for flops in (1.2e7, 1.2e8))
+    assert unchanged == price(store, "start", card()).seconds < dear
 
 
 def test_the_bundled_card_was_made_on_a_machine_with_nothing_else_to_do():
     """What a plain pass took stands in it, and the first price of a text of one's own begins there."""
     manifests = (read_json(path) for path in (CACHE / "demo" / "examples").glob("*/manifest.json"))
-    (made,) = (manifest["numbers"] for manifest in manifests if manifest["verb"] == "model")
-    assert 0 < made["parity"]["seconds"] / made["parity"]["tokens"] < 0.003, "seconds a token"
+    (stored,) = (manifest["numbers"] for manifest in manifests if manifest["verb"] == "model")
+    assert 0 < stored["parity"]["seconds"] / stored["parity"]["tokens"] < 0.003, "seconds a token"

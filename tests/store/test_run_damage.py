@@ -63,35 +63,35 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_run_is_said_and_computed_anew(store, damage):
-    other, run = put(store, seed=1), put(store)
+    second, run = put(store, seed=1), put(store)
     DAMAGES[damage](folder_of(store, run))
     assert store.find(Undeclared("groups", ASK)) is None
     assert len(store.damaged()) == 1 and run.id in store.damaged()[0] and RunStore(store.root).damaged()
-    assert [listed.id for listed in store.list()] == [other.id]
+    assert [listed.id for listed in store.list()] == [second.id]
     again = put(store)
     assert store.find(Undeclared("groups", ASK)) == again
-    assert store.find(Undeclared("groups", {**ASK, "seed": 1})) == other
+    assert store.find(Undeclared("groups", {**ASK, "seed": 1})) == second
     assert len(list((store.root / "runs").glob(".damaged-*"))) == 1
 
 
 def test_a_run_that_appears_while_it_is_asked_for_is_not_called_damaged(store, monkeypatch):
     """The reader finds nothing, the writer shows the run, the reader looks again: what is there now is whole."""
-    made = put(store)
-    away = made.folder.with_name(".tmp-away")
-    made.folder.rename(away)
+    run = put(store)
+    away = run.folder.with_name(".tmp-away")
+    run.folder.rename(away)
     real = os.stat
 
     def stat(path, **options):
         try:
             return real(path, **options)
         except FileNotFoundError:
-            if str(path).startswith(str(made.folder)) and os.path.lexists(away):
-                away.rename(made.folder)
+            if str(path).startswith(str(run.folder)) and os.path.lexists(away):
+                away.rename(run.folder)
             raise
 
     monkeypatch.setattr(os, "stat", stat)
-    assert store.find(Undeclared("groups", ASK)) in (None, made)
-    assert store.damaged() == [] and store.find(Undeclared("groups", ASK)) == made
+    assert store.find(Undeclared("groups", ASK)) in (None, run)
+    assert store.damaged() == [] and store.find(Undeclared("groups", ASK)) == run
 
 
 @pytest.mark.parametrize("read", [Run.table, Run.columns])
@@ -154,14 +154,14 @@ def test_a_run_of_a_newer_program_is_said_and_kept(store):
 
 def test_what_another_process_does_is_seen(store):
     """It deletes a run, pins one, adds one and computes one anew."""
-    runs, other = [put(store, seed=seed) for seed in range(3)], RunStore(store.root)
-    assert len(other.search()) == 3
+    runs, second_store = [put(store, seed=seed) for seed in range(3)], RunStore(store.root)
+    assert len(second_store.search()) == 3
     store.delete(runs[0].id)
     store.pin(runs[1].id)
     new = put(store, seed=3)
     store.delete(runs[2].id)
     again = put(store, seed=2, seconds=9.0)
-    assert {(row.id, row.seconds, row.pinned) for row in other.search()} == {
+    assert {(row.id, row.seconds, row.pinned) for row in second_store.search()} == {
         (runs[1].id, 2.0, True),
         (new.id, 2.0, False),
         (again.id, 9.0, False),
@@ -169,8 +169,8 @@ def test_what_another_process_does_is_seen(store):
 
 
 def test_a_manifest_is_read_once_until_its_run_changes(store, monkeypatch):
-    read, whole = [], shelf.read_run
-    monkeypatch.setattr(shelf, "read_run", lambda folder, **more: read.append(folder.name) or whole(folder, **more))
+    read, real = [], shelf.read_run
+    monkeypatch.setattr(shelf, "read_run", lambda folder, **kwargs: read.append(folder.name) or real(folder, **kwargs))
     run = put(store)
     for _ in range(3):
         assert store.find(Undeclared("groups", ASK)) == store.open(run.id) == store.list()[0]

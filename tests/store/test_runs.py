@@ -49,10 +49,10 @@ def test_the_key_knows_equal_requests():
     def key(arguments, verb="groups"):
         return asked_now(Undeclared(verb, arguments)).key
 
-    asked = {"a": 8, "b": [1, 2.5]}
-    assert key(asked) == key({"b": (1.0, np.float64(2.5)), "a": np.int64(8)}) == key({"a": 8.0, "b": [1, 2.5]})
-    others = [{"a": 8}, {"a": 8, "b": [1, 2]}, {"a": True, "b": [1, 2.5]}, {"a": "8", "b": [1, 2.5]}]
-    assert len({key(asked), key(asked, "pairs"), *map(key, others)}) == 6
+    arguments = {"a": 8, "b": [1, 2.5]}
+    assert key(arguments) == key({"b": (1.0, np.float64(2.5)), "a": np.int64(8)}) == key({"a": 8.0, "b": [1, 2.5]})
+    unlike = [{"a": 8}, {"a": 8, "b": [1, 2]}, {"a": True, "b": [1, 2.5]}, {"a": "8", "b": [1, 2.5]}]
+    assert len({key(arguments), key(arguments, "pairs"), *map(key, unlike)}) == 6
     assert key({"a": 1}) != key({"a": True}) and key({"a": -0.0}) == key({"a": 0})
 
 
@@ -153,20 +153,20 @@ def test_an_equal_run_stored_meanwhile_stays(store):
 
 
 def test_two_stores_and_many_threads_share_a_root(store):
-    other, errors = RunStore(store.root), []
+    second, errors = RunStore(store.root), []
 
-    def work(mine, offset):
+    def work(own_store, offset):
         try:
             for seed in range(12):
-                put(mine, seed=(seed + offset) % 12)
-                assert mine.find(Undeclared("groups", {**ASK, "seed": (seed + offset) % 12})) is not None
+                put(own_store, seed=(seed + offset) % 12)
+                assert own_store.find(Undeclared("groups", {**ASK, "seed": (seed + offset) % 12})) is not None
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=((store, other)[n % 2], n * 3)) for n in range(4)]
+    threads = [threading.Thread(target=work, args=((store, second)[n % 2], n * 3)) for n in range(4)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert errors == [] and len(store.list()) == len(other.list()) == 12
+    assert errors == [] and len(store.list()) == len(second.list()) == 12
     assert len(list((store.root / "runs").iterdir())) == 12
 
 
@@ -243,11 +243,11 @@ def test_a_result_belongs_to_the_weights_that_were_read_and_stays_listed(store, 
 
 def test_the_other_model_of_a_comparison_counts_too(store, models):
     shutil.copytree(places.CACHE / "mine", places.CACHE / "same")
-    asked = {**ASK, "model": "same", "other_model": "mine"}
-    run = store.put(Undeclared("compare", asked), result(), PROTOCOL, 1.0)
-    assert store.find(Undeclared("compare", asked)) == run and len(run.revision) == 25
+    arguments = {**ASK, "model": "same", "other_model": "mine"}
+    run = store.put(Undeclared("compare", arguments), result(), PROTOCOL, 1.0)
+    assert store.find(Undeclared("compare", arguments)) == run and len(run.revision) == 25
     models(b"other weights!")
-    assert store.find(Undeclared("compare", asked)) is None
+    assert store.find(Undeclared("compare", arguments)) is None
 
 
 def test_a_result_of_an_older_program_is_not_found_and_stays_listed(store, monkeypatch):
@@ -267,9 +267,9 @@ def test_where_no_weights_are_here_the_newest_run_answers_whatever_its_weights(s
     store.delete(second.id)
     assert store.find(Undeclared("groups", OTHER)) == first
     shelf = store.export_example(first.id, tmp_path / "examples").parent
-    other = RunStore(tmp_path / "other", examples=shelf)
-    assert other.find(Undeclared("groups", OTHER)).id == first.id
-    assert other.find(Undeclared("groups", {**OTHER, "seed": 1})) is None
+    stored_elsewhere = RunStore(tmp_path / "other", examples=shelf)
+    assert stored_elsewhere.find(Undeclared("groups", OTHER)).id == first.id
+    assert stored_elsewhere.find(Undeclared("groups", {**OTHER, "seed": 1})) is None
 
 
 def test_weights_are_read_again_only_when_their_files_changed(models, monkeypatch):

@@ -29,10 +29,10 @@ def quality(store, *methods, model="demo"):
 
 
 def test_a_deleted_run_comes_back_until_it_is_gone_for_good(store):
-    run, other = put(store), put(store, seed=1)
+    run, second = put(store), put(store, seed=1)
     store.pin(run.id)
     store.discard(run.id)
-    assert ids(store) == {other.id} and store.find(Undeclared("groups", ASK)) is None
+    assert ids(store) == {second.id} and store.find(Undeclared("groups", ASK)) is None
     assert [gone.id for gone in store.deleted()] == [run.id] and store.usage().deleted == 1
     store.restore(run.id)
     assert store.find(Undeclared("groups", ASK)) == run and [row.id for row in store.search(pinned=True)] == [run.id]
@@ -139,9 +139,9 @@ def test_a_router_of_a_new_name_removes_nothing(store):
 
 def test_what_used_the_router_moves_to_the_trash_and_comes_back(store):
     used = [put(store, router="k8-top1"), quality(store, {"name": "dense"}, FOCUS), put(store, other="k8-top1")]
-    others = [put(store, router="k4-top1"), put(store, text="k8-top1"), quality(store, FOCUS, model="owner/tiny")]
+    unused = [put(store, router="k4-top1"), put(store, text="k8-top1"), quality(store, FOCUS, model="owner/tiny")]
     gone = store.forget("router", "k8-top1", "demo")
-    assert set(gone.moved) == {run.id for run in used} and ids(store) == {run.id for run in others}
+    assert set(gone.moved) == {run.id for run in used} and ids(store) == {run.id for run in unused}
     assert gone.sentences[0].startswith("3 runs that used the router k8-top1")
     assert {run.id for run in store.deleted()} == set(gone.moved)
     store.restore(used[0].id)
@@ -180,7 +180,7 @@ def test_what_a_worker_elsewhere_computes_anew_answers_again(store):
 
 
 def test_pinned_runs_stay_and_what_uses_it_by_default_goes(store):
-    pinned, by_default, other = (
+    pinned, by_default, unlike = (
         put(store, router="mine"),
         put(store),
         store.put(Undeclared("pairs", ASK), result(), PROTOCOL, 1.0),
@@ -188,7 +188,7 @@ def test_pinned_runs_stay_and_what_uses_it_by_default_goes(store):
     store.pin(pinned.id)
     gone = store.forget("router", "mine", "demo", lambda verb, request: verb == "groups" and "router" not in request)
     assert (gone.moved, gone.pinned) == ([by_default.id], 1) and "1 pinned run" in gone.sentences[1]
-    assert store.find(Undeclared("groups", ASK | {"router": "mine"})) == pinned and ids(store) == {pinned.id, other.id}
+    assert store.find(Undeclared("groups", ASK | {"router": "mine"})) == pinned and ids(store) == {pinned.id, unlike.id}
 
 
 def test_the_card_lists_the_routers_and_is_made_anew(store):
@@ -223,10 +223,10 @@ def test_the_readers_own_words_are_found_and_go_along_in_a_bundle(store, tmp_pat
     marks = store.open(run.id).marks
     assert (marks.name, marks.note, marks.tags) == ("my best run", "after the fix", ("sinks", "thesis"))
     assert [row.id for row in store.search("thesis fix")] == [run.id] and not store.search("thesis nothing")
-    other, file = RunStore(tmp_path / "other"), io.BytesIO()
+    receiver, file = RunStore(tmp_path / "other"), io.BytesIO()
     store.bundle([run.id], file)
-    other.unbundle(file)
-    arrived = other.open(run.id).marks
+    receiver.unbundle(file)
+    arrived = receiver.open(run.id).marks
     assert (arrived.words, arrived.imported is None) == (marks.words, False)
     store.describe(run.id, "", "", "")
     assert store.open(run.id).marks.words == {}

@@ -10,8 +10,8 @@ from analysis.runs import Result, texts
 def test_texts(store):
     key = store.put_text("Ein Text\nmit 🦊", "a.txt")
     assert store.put_text("Ein Text\nmit 🦊", "b.txt") == key and store.text(key) == ("a.txt", "Ein Text\nmit 🦊")
-    other = store.put_text("another", "c.txt")
-    assert [row[0] for row in store.texts()] == [other, key] and store.texts()[1][2] == 17
+    second = store.put_text("another", "c.txt")
+    assert [row[0] for row in store.texts()] == [second, key] and store.texts()[1][2] == 17
     for bad in ("", None, "\ud800", "x" * 20_000_001):
         with pytest.raises(BadText):
             store.put_text(bad, "it")
@@ -24,18 +24,18 @@ def test_texts(store):
 @pytest.mark.parametrize(
     "name",
     [
-        lambda key, other: {"text": key},
-        lambda key, other: {"texts": [other, key]},
-        lambda key, other: {"corpus": f"{key}+{other}"},
-        lambda key, other: {"deep": {"against": key}},
-        lambda key, other: {"words": f"of {key}, {other}"},
+        lambda key, second: {"text": key},
+        lambda key, second: {"texts": [second, key]},
+        lambda key, second: {"corpus": f"{key}+{second}"},
+        lambda key, second: {"deep": {"against": key}},
+        lambda key, second: {"words": f"of {key}, {second}"},
     ],
     ids=["text", "list", "joined", "deep", "words"],
 )
 def test_old_texts_go_unless_a_run_names_them_in_any_form(store, monkeypatch, name):
     monkeypatch.setattr(texts, "KEPT", 2)
-    key, other = store.put_text("the named one", "a"), store.put_text("the other one", "b")
-    run = store.put(Undeclared("groups", {"model": "demo", "seed": 0} | name(key, other)), Result({}), {}, 1.0)
+    key, second = store.put_text("the named one", "a"), store.put_text("the other one", "b")
+    run = store.put(Undeclared("groups", {"model": "demo", "seed": 0} | name(key, second)), Result({}), {}, 1.0)
     # It can be brought back.
     store.discard(run.id)
     for number in range(4):

@@ -31,16 +31,16 @@ OFFLINE = {**os.environ, "HF_HUB_OFFLINE": "1"}
 def worker_killed(scene: Scene) -> str:
     """kill -9 of the worker in the middle of a job."""
     with scene.client() as jobs:
-        kept = scene.ask(jobs, scene.quick).id
+        standing = scene.ask(jobs, scene.quick).id
         job = scene.begin(jobs)
         os.kill(jobs.status()["pid"], signal.SIGKILL)
-        return scene.resumes(jobs, job, kept)
+        return scene.resumes(jobs, job, standing)
 
 
 def app_killed(scene: Scene) -> str:
     """kill -9 of the app in the middle of a job: its worker ends too, and another app goes on."""
     with scene.client() as jobs:
-        kept = scene.ask(jobs, scene.quick).id
+        standing = scene.ask(jobs, scene.quick).id
     words = ["submit", str(scene.root), scene.studies, json.dumps(scene.long)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     command = [sys.executable, "-m", "tests.stress.faults", *words]
@@ -50,9 +50,9 @@ def app_killed(scene: Scene) -> str:
         until(lambda: scene.waits(jobs.watch(job)), "the job of the other app did not begin")
         app.kill()
         app.communicate()
-        said = scene.resumes(jobs, job, kept)
+        sentence = scene.resumes(jobs, job, standing)
         hold(not psutil.pid_exists(int(worker)) or psutil.Process(int(worker)).status() == "zombie", "its worker lives")
-        return said
+        return sentence
 
 
 def full_disk(scene: Scene) -> str:
@@ -64,17 +64,17 @@ def full_disk(scene: Scene) -> str:
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script + ' "$@"', "sh", *words]
     done = subprocess.run(command, cwd=PROJECT, env=OFFLINE, capture_output=True, text=True, timeout=600)
     hold(done.returncode == 0, done.stderr.strip().rsplit("\n", 1)[-1] or "the full disk could not be made here")
-    said = done.stdout.strip().rsplit("\n", 1)[-1]
-    readable(said)
-    hold("full" in said, f"the sentence does not speak of the disk: {said}")
-    return said
+    sentence = done.stdout.strip().rsplit("\n", 1)[-1]
+    readable(sentence)
+    hold("full" in sentence, f"the sentence does not speak of the disk: {sentence}")
+    return sentence
 
 
 def damaged_run(scene: Scene, file: str) -> str:
     """Half of a file of a stored run: set aside, said, computed anew; the others stay."""
     with scene.client() as jobs:
         store = jobs.store
-        kept, run = scene.ask(jobs, scene.other), scene.ask(jobs, scene.quick)
+        standing, run = scene.ask(jobs, scene.other), scene.ask(jobs, scene.quick)
         path = next(iter([*run.folder.glob(file), *run.folder.rglob("*.parquet"), run.folder / "manifest.json"]))
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         try:
@@ -82,17 +82,17 @@ def damaged_run(scene: Scene, file: str) -> str:
         except AnalysisError as error:  # the first reading may be what finds the damage
             readable(str(error))
             whole(scene.ask(jobs, scene.quick))
-        said = store.damaged()
-        hold(len(said) == 1 and run.id in said[0], f"{len(said)} damaged runs are told of")
-        readable(said[0])
-        hold(store.open(kept.id).numbers == kept.numbers, "another run was lost")
-        return said[0]
+        sentences = store.damaged()
+        hold(len(sentences) == 1 and run.id in sentences[0], f"{len(sentences)} damaged runs are told of")
+        readable(sentences[0])
+        hold(store.open(standing.id).numbers == standing.numbers, "another run was lost")
+        return sentences[0]
 
 
 def no_memory(scene: Scene) -> str:
     """A worker that gets no more memory in a job: the job fails with a sentence, and another worker answers."""
     with scene.client() as jobs:
-        kept = scene.ask(jobs, scene.quick).id
+        standing = scene.ask(jobs, scene.quick).id
         worker = psutil.Process(jobs.status()["pid"])
         limit = worker.memory_info().vms + ROOM
         worker.rlimit(psutil.RLIMIT_AS, (limit, psutil.RLIM_INFINITY))
@@ -100,7 +100,7 @@ def no_memory(scene: Scene) -> str:
         hold(status.state in ("failed", "interrupted"), f"the job is {status.state}")
         readable(status.error)
         hold("memory" in str(status.error), f"the sentence does not speak of memory: {status.error}")
-        scene.goes_on(jobs, kept)
+        scene.goes_on(jobs, standing)
         hold(jobs.status()["pid"] != worker.pid, "the worker that ran out of memory answers")
         return str(status.error)
 
@@ -113,12 +113,12 @@ def cut_model(scene: Scene) -> str:
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
     command = [sys.executable, "-m", "analysis", "model", "--model", str(folder)]
     done = subprocess.run(command, cwd=PROJECT, env=OFFLINE, capture_output=True, text=True, timeout=600)
-    said = done.stderr.strip().rsplit("\n", 1)[-1]
+    sentence = done.stderr.strip().rsplit("\n", 1)[-1]
     hold(done.returncode == 2, f"it ended with status {done.returncode}")
-    readable(said)
+    readable(sentence)
     with scene.client() as jobs:
         scene.goes_on(jobs, scene.ask(jobs, scene.quick).id)
-    return said.replace(str(folder), "FOLDER")
+    return sentence.replace(str(folder), "FOLDER")
 
 
 FAULTS: dict[str, Callable[[Scene], str]] = {
@@ -149,24 +149,24 @@ def submit(root: str, studies: str, job: str) -> None:
         sys.stdin.read()
 
 
-def fill(root: str, studies: str, request: str, other: str) -> None:
+def fill(root: str, studies: str, request: str, following: str) -> None:
     """Prints the sentence of a full disk, once everything else has held."""
-    scene = Scene(Path(root), studies, quick=json.loads(request), other=json.loads(other))
+    scene = Scene(Path(root), studies, quick=json.loads(request), other=json.loads(following))
     filler = Path(root) / "filler"
     with scene.client() as jobs:
-        kept = scene.ask(jobs, scene.quick).id
+        standing = scene.ask(jobs, scene.quick).id
         with filler.open("wb", buffering=0) as file:
             try:
                 while True:
                     file.write(b"\0" * 4096)
             except OSError as error:
                 hold(error.errno == errno.ENOSPC, f"the disk did not fill: {error}")
-        said = refused(lambda: scene.ask(jobs, scene.other))
+        sentence = refused(lambda: scene.ask(jobs, scene.other))
         hold(shutil.disk_usage(root).free == 0, "there is room")
-        jobs.store.open(kept)
+        jobs.store.open(standing)
         filler.unlink()
-        scene.goes_on(jobs, kept)
-    print(said)
+        scene.goes_on(jobs, standing)
+    print(sentence)
 
 
 if __name__ == "__main__":

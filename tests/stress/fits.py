@@ -58,8 +58,8 @@ def of_one_fit(root: Path) -> None:
     hold(csa.about["made"] in (1, 2) and bool((csa["ranks"] == csa.about["made"]).all()), "the fit is mixed")
     router = FocusRouter.load(root / "focus" / "k4-top1")
     hold(bool((router.centroids == router.about["steps"]).all()), "the router is mixed")
-    kept = states.read_curves(root / "routing" / states.NAME)
-    hold(bool((kept.curves.recall[Cell(4, 0)]["random"] == kept.about["made"]).all()), "the curves are mixed")
+    curves = states.read_curves(root / "routing" / states.NAME)
+    hold(bool((curves.curves.recall[Cell(4, 0)]["random"] == curves.about["made"]).all()), "the curves are mixed")
     fit(root, 3)
     hold(Fitted.load(root / "csa.safetensors").about["made"] == 3, "nothing can be fitted any more")
     left = [path.name for path in root.rglob(".*")]
@@ -110,8 +110,8 @@ def pretrain(root: Path, seed: int = 1) -> None:
     arithmetic.bfloat16_gain = lambda: 0.0
     torch.set_num_threads(1)
     study.train = partial(train_model, checkpoint_seconds=-1.0, evaluate_every=2)
-    asked = ASKED | {"seed": seed, "work": str(root / f"work-{seed}"), "context": Context(device="cpu")}
-    STUDIES["pretrain"](corpus=str(root / "corpus"), output=str(root / "out"), **asked)
+    options = ASKED | {"seed": seed, "work": str(root / f"work-{seed}"), "context": Context(device="cpu")}
+    STUDIES["pretrain"](corpus=str(root / "corpus"), output=str(root / "out"), **options)
 
 
 def _sum(root: Path) -> str:
@@ -120,8 +120,8 @@ def _sum(root: Path) -> str:
 
 def one_model(root: Path) -> None:
     """The output is the earlier model or the new one, whole; asked again, the training ends with the new one."""
-    made = json.loads((root / "out" / "pretrain.json").read_text())
-    seed = made["recipe"]["seed"]
+    trained = json.loads((root / "out" / "pretrain.json").read_text())
+    seed = trained["recipe"]["seed"]
     hold(_sum(root) == (root / str(seed)).read_text(), "the folder holds weights of one training, notes of another")
     load_file(root / "out" / "model.safetensors")
     hold((root / "out" / "fitted.json").exists(), "what was fitted on the model is lost")

@@ -85,14 +85,14 @@ def hostile_json(dice: random.Random, good: dict) -> str:
     """The JSON of `good` with something in it replaced, added or left out, or of something else."""
     if dice.random() < 0.2:
         return dice.choice((json.dumps(hostile_value(dice)), hostile_text(dice), "[" * 5000, '{"a":1e9999}'))
-    made = dict(good)
+    damaged = dict(good)
     for _ in range(dice.randrange(1, 4)):
-        name = dice.choice(sorted(made) or ["x"])
+        name = dice.choice(sorted(damaged) or ["x"])
         if dice.random() < 0.2:
-            made.pop(name, None)
+            damaged.pop(name, None)
         else:
-            made[name if dice.random() < 0.9 else hostile_text(dice)] = hostile_value(dice)
-    text = json.dumps(made)
+            damaged[name if dice.random() < 0.9 else hostile_text(dice)] = hostile_value(dice)
+    text = json.dumps(damaged)
     return text if dice.random() < 0.9 else text[: dice.randrange(len(text))]
 
 
@@ -121,10 +121,10 @@ def _made(seed: int) -> bytes:
     with tempfile.TemporaryDirectory(prefix="focuscope-bundle-") as folder:
         store = RunStore(Path(folder))
         text = store.put_text(f"Some words. {_plain(dice)}", _plain(dice))
-        asked = {"model": _plain(dice), "text": text, _plain(dice): _plain(dice)}
+        arguments = {"model": _plain(dice), "text": text, _plain(dice): _plain(dice)}
         value = dice.choice((1e308, -1, None, [_plain(dice)], {_plain(dice): _plain(dice)}))
         numbers = {"sentence": _plain(dice), _plain(dice): value}
-        run = store.put(Undeclared("groups", asked), Result(numbers), {"model": _plain(dice)}, 1.0)
+        run = store.put(Undeclared("groups", arguments), Result(numbers), {"model": _plain(dice)}, 1.0)
         out = BytesIO()
         store.bundle([run.id], out)
         return out.getvalue()

@@ -36,7 +36,7 @@ def _in_tab(browser, address: str, way: Way | None, dice: random.Random) -> None
         tab.set_default_timeout(PATIENCE)
         tab.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
         tab.on("request", lambda request: outside.append(request.url) if _leaves(request.url, address) else None)
-        tab.on("console", lambda said: refused.append(said.text) if "Content Security Policy" in said.text else None)
+        tab.on("console", lambda entry: refused.append(entry.text) if "Content Security Policy" in entry.text else None)
         if way is None:
             _link(tab, f"http://{address}", dice)
         else:
@@ -77,12 +77,12 @@ def _send(tab, address: str, way: Way, dice: random.Random) -> None:
 
 
 def _judged(answer: Callable[[RunStore, Sent], str], sent: Sent) -> dict[str, str]:
-    """What the app must answer, by the same act on a store that is thrown away: `taken` or `said`."""
+    """What the app must answer, by the same act on a store that is thrown away: `choice` or `sentence`."""
     with tempfile.TemporaryDirectory(prefix="focuscope-judged-") as folder:
         try:
-            return {"taken": answer(RunStore(Path(folder)), sent)}
+            return {"choice": answer(RunStore(Path(folder)), sent)}
         except AnalysisError as error:
-            return {"said": str(error)}
+            return {"sentence": str(error)}
 
 
 def settle(tab) -> None:
@@ -93,9 +93,9 @@ def settle(tab) -> None:
         tab.locator(RUNNING).wait_for(state="detached")
 
 
-def arrived(tab, name: str, act: Callable, said: str = "", taken: str = "", wait: float = ARRIVAL) -> None:
-    """Do something on a settled page and hold that the page answers: with a new box that says `said`, or with the value
-    `taken` of the control `name` in the address; where neither is known before, with any new box or any other value."""
+def arrived(tab, name: str, act: Callable, sentence: str = "", choice: str = "", wait: float = ARRIVAL) -> None:
+    """Do something on a settled page and hold that the page answers: with a new box that says `sentence`, or with the value
+    `choice` of the control `name` in the address; where neither is known before, with any new box or any other value."""
 
     def value() -> str | None:
         return parse_qs(urlsplit(tab.url).query).get(name, [None])[0]
@@ -106,11 +106,11 @@ def arrived(tab, name: str, act: Callable, said: str = "", taken: str = "", wait
     end = time.monotonic() + wait
     while True:
         new = [box for box in tab.get_by_test_id("stAlert").all_inner_texts() if box not in boxes]
-        if said and any(letters(said) in letters(box) for box in new):
+        if sentence and any(letters(sentence) in letters(box) for box in new):
             return
-        if taken and value() == taken or not said and not taken and (new or value() != before):
+        if choice and value() == choice or not sentence and not choice and (new or value() != before):
             return
-        wanted = f"{said[:80]!r}" if said else f"{name}={taken or '...'}"
+        wanted = f"{sentence[:80]!r}" if sentence else f"{name}={choice or '...'}"
         hold(time.monotonic() < end, f"the input did not arrive: {wanted} was to come, not {name}={value()}, {new[:1]}")
         tab.wait_for_timeout(200)
 
@@ -124,12 +124,12 @@ def sound_in_tab(tab) -> None:
     """Hold that a page shows its title, no exception and no traceback, and that no script of the input ran in it."""
     hold(not any(frame.evaluate("window.pwned") for frame in tab.frames), "a script of the input ran")
     hold(tab.get_by_test_id("stException").count() == 0, "an exception box")
-    shown = tab.locator("body").inner_text()
+    body = tab.locator("body").inner_text()
     for words in ("Traceback", FAILED):
-        hold(words not in shown, words)
+        hold(words not in body, words)
     hold(tab.locator("h1").count() >= 1, "the page has no title any more")
 
 
 def _leaves(url: str, address: str) -> bool:
-    kind, _, rest = url.partition("://")
-    return kind in ("http", "https", "ws", "wss") and rest.split("/")[0] != address
+    kind, _, remainder = url.partition("://")
+    return kind in ("http", "https", "ws", "wss") and remainder.split("/")[0] != address

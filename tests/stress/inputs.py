@@ -203,8 +203,8 @@ class Live(HTMLParser):
 def sound(app: AppTest) -> None:
     """Hold that a page shows no exception, no traceback, and no live markup that somebody else wrote."""
     hold(not app.exception, f"an exception box: {[box.message for box in app.exception]}")
-    shown = [element.value for kind in ("error", "warning", "info", "markdown", "caption") for element in app.get(kind)]
-    hold("Traceback" not in " ".join(map(str, shown)), "a traceback")
+    texts = [element.value for kind in ("error", "warning", "info", "markdown", "caption") for element in app.get(kind)]
+    hold("Traceback" not in " ".join(map(str, texts)), "a traceback")
     for element in app.html:
         hold(not (live := Live(element.value).found), f"live markup: {live[:1]}")
     hold(app.title or _counted(app), "the page has no title any more")
@@ -212,6 +212,6 @@ def sound(app: AppTest) -> None:
 
 def _counted(app: AppTest) -> list[dict]:
     """What *Is it worth it?* hands to the browser, which spells its title from it: the verdicts of each setting."""
-    mounted = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "focuscope_worth"]
+    mounted = [proto.proto for proto in app.get("bidi_component") if proto.proto.component_name == "focuscope_worth"]
     sent = [json.loads(proto.json)[0] for proto in mounted]
     return [data["made"] for data in sent if data["role"] == "numbers" and data["made"]["verdicts"]]

@@ -39,29 +39,29 @@ class Case:
     ]
 
 
-def tried(what: str, folder: Path, every: int = 1) -> Iterator[Row]:
+def tried(cases: str, folder: Path, stride: int = 1) -> Iterator[Row]:
     """One row per case, from a process of its own."""
-    command = [sys.executable, "-m", "tests.stress.kills", what, str(folder), str(every)]
+    command = [sys.executable, "-m", "tests.stress.kills", cases, str(folder), str(stride)]
     quiet = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    with (folder / f"{what}.log").open("w") as log:
+    with (folder / f"{cases}.log").open("w") as log:
         running = subprocess.Popen(command, cwd=PROJECT, env=quiet, stdout=subprocess.PIPE, stderr=log, text=True)
         with running:
             for line in running.stdout or ():
                 yield Row(**json.loads(line))
     if running.returncode:
-        words = (folder / f"{what}.log").read_text().strip().rsplit("\n", 1)[-1]
-        yield Row(f"killed at every write: {what}", 1, 0, f"it ended with status {running.returncode}: {words}")
+        words = (folder / f"{cases}.log").read_text().strip().rsplit("\n", 1)[-1]
+        yield Row(f"killed at every write: {cases}", 1, 0, f"it ended with status {running.returncode}: {words}")
 
 
-def row(name: str, case: Case, folder: Path, every: int = 1) -> Row:
+def row(name: str, case: Case, folder: Path, stride: int = 1) -> Row:
     """One line of the table: ends tried, and after how many of them nothing was lost and no half stood."""
-    found = list(kills(case, folder, every))
-    wrong = [said for said in found if said]
-    said = wrong[0] if wrong else "what stood before is whole, what was under way is whole or not there"
-    return Row(f"killed at every write: {name}", len(found), len(found) - len(wrong), said)
+    outcomes = list(kills(case, folder, stride))
+    wrong = [outcome for outcome in outcomes if outcome]
+    sentence = wrong[0] if wrong else "what stood before is whole, what was under way is whole or not there"
+    return Row(f"killed at every write: {name}", len(outcomes), len(outcomes) - len(wrong), sentence)
 
 
-def kills(case: Case, folder: Path, every: int = 1) -> Iterator[str]:
+def kills(case: Case, folder: Path, stride: int = 1) -> Iterator[str]:
     """For each end of a case, or each of so many: nothing when all held, else what did not."""
     base, root = folder / "base", folder / "state"
     base.mkdir(parents=True)
@@ -71,23 +71,23 @@ def kills(case: Case, folder: Path, every: int = 1) -> Iterator[str]:
         shutil.copytree(base, root)
 
     def unharmed(act: Callable[[], object]) -> str:
-        status, said = apart(act)
+        status, answer = apart(act)
         if status:
-            raise RuntimeError(f"without any end: {said}")
-        return said
+            raise RuntimeError(f"without any end: {answer}")
+        return answer
 
     unharmed(lambda: case.prepare(base))
     again()
     count = int(unharmed(lambda: until(case.act, root, NEVER)))
     unharmed(lambda: case.check(root))
-    for change in range(0, count, every):
+    for change in range(0, count, stride):
         again()
-        status, said = apart(lambda change=change: until(case.act, root, change))
+        status, answer = apart(lambda change=change: until(case.act, root, change))
         if status != KILLED:
-            yield f"change {change} of {count} was not reached: {said}"
+            yield f"change {change} of {count} was not reached: {answer}"
             continue
-        status, said = apart(lambda: case.check(root))
-        yield f"after change {change} of {count}: {said}" if status else ""
+        status, answer = apart(lambda: case.check(root))
+        yield f"after change {change} of {count}: {answer}" if status else ""
 
 
 def apart(act: Callable[[], object]) -> tuple[int, str]:
@@ -95,17 +95,17 @@ def apart(act: Callable[[], object]) -> tuple[int, str]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        status, said = 0, ""
+        status, answer = 0, ""
         try:
-            said = str(act())
+            answer = str(act())
         except BaseException as error:
-            status, said = 1, f"{type(error).__name__}: {error}"
-        os.write(writing, said.encode()[:4000])
+            status, answer = 1, f"{type(error).__name__}: {error}"
+        os.write(writing, answer.encode()[:4000])
         os._exit(status)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read().decode()
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
+        answer = pipe.read().decode()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), answer
 
 
 def until(act: Callable[[Path], object], root: Path, change: int) -> int:
@@ -123,11 +123,11 @@ def until(act: Callable[[Path], object], root: Path, change: int) -> int:
     return count
 
 
-def main(what: str, folder: str, every: str) -> None:
+def main(module: str, folder: str, stride: str) -> None:
     """Try the cases of `stores` or `fits`."""
-    cases = getattr(importlib.import_module(f"tests.stress.{what}"), CASES[what])
+    cases = getattr(importlib.import_module(f"tests.stress.{module}"), CASES[module])
     for number, (name, case) in enumerate(cases.items()):
-        print(json.dumps(asdict(row(name, case, Path(folder, f"{what}-{number}"), int(every)))), flush=True)
+        print(json.dumps(asdict(row(name, case, Path(folder, f"{module}-{number}"), int(stride)))), flush=True)
 
 
 if __name__ == "__main__":

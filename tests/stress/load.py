@@ -34,14 +34,14 @@ class Waits:
         """Of every interaction."""
         return [wait for waits in self.done.values() for wait in waits]
 
-    async def timed(self, act: Awaitable[float], what: str = "") -> None:
+    async def timed(self, act: Awaitable[float], name: str = "") -> None:
         """Seconds of what a reader does, the first page without a name, unless the page never comes."""
         try:
             wait = await asyncio.wait_for(act, STUCK)
         except TimeoutError:
             self.stuck += 1
         else:
-            (self.done.setdefault(what, []) if what else self.opened).append(wait)
+            (self.done.setdefault(name, []) if name else self.opened).append(wait)
 
 
 def measure(server: Server, scenario: Stress) -> tuple[list[Row], dict]:
@@ -50,23 +50,23 @@ def measure(server: Server, scenario: Stress) -> tuple[list[Row], dict]:
     numbers = asyncio.run(_measure(server, scenario, waits))
     beside = f"while a training of one thread runs in the worker (nice {numbers['nice']}, {numbers['job']})"
     who = f"{scenario.sessions} readers, one interaction each {scenario.every:g} s"
-    shown, pages = len(numbers.pop("failures")), len(waits.opened) + len(waits.taken) + waits.stuck
+    failures, pages = len(numbers.pop("failures")), len(waits.opened) + len(waits.taken) + waits.stuck
     rows = [
         Row("pages under load that come to their end", pages, pages - waits.stuck, f"{who}, {beside}"),
         _row("first pages under load", waits.opened, FIRST),
         _row("interactions under load", waits.taken, WARM),
-        Row("pages under load without a traceback", pages, pages - shown),
+        Row("pages under load without a traceback", pages, pages - failures),
     ]
     if scenario.after:
-        before, held, after = (numbers[f"{when}_bytes"] for when in ("before", "held", "after"))
-        said = (
-            f"the app holds {before / 1e6:.0f} MB before, {held / 1e6:.0f} MB with all readers, {after / 1e6:.0f} MB "
+        before, loaded, after = (numbers[f"{when}_bytes"] for when in ("before", "held", "after"))
+        sentence = (
+            f"the app holds {before / 1e6:.0f} MB before, {loaded / 1e6:.0f} MB with all readers, {after / 1e6:.0f} MB "
         )
-        said += f"{scenario.after:g} s after they left (limit {BACK - 1:.0%} more than before)"
-        rows.append(Row("memory after load", 1, int(after <= BACK * before), said))
-    for name, taken in (("first", waits.opened), ("warm", waits.taken)):
-        numbers |= {f"{name}_median": at(taken, 0.5), f"{name}_p95": at(taken, 0.95), f"{name}_longest": at(taken, 1)}
-    longest = {what: max(taken) for what, taken in sorted(waits.done.items())}
+        sentence += f"{scenario.after:g} s after they left (limit {BACK - 1:.0%} more than before)"
+        rows.append(Row("memory after load", 1, int(after <= BACK * before), sentence))
+    for name, times in (("first", waits.opened), ("warm", waits.taken)):
+        numbers |= {f"{name}_median": at(times, 0.5), f"{name}_p95": at(times, 0.95), f"{name}_longest": at(times, 1)}
+    longest = {action: max(seconds) for action, seconds in sorted(waits.done.items())}
     sizes = {name: getattr(scenario, name) for name in SIZES}
     return rows, sizes | numbers | {
         "pages": pages,
@@ -77,8 +77,8 @@ def measure(server: Server, scenario: Stress) -> tuple[list[Row], dict]:
 
 def _row(case: str, waits: list[float], limit: float) -> Row:
     median, p95, longest = (f"{at(waits, share):.2f} s" for share in (0.5, 0.95, 1))
-    said = f"median {median}, p95 {p95} (limit {limit:g} s), longest {longest}"
-    return Row(case, len(waits), sum(wait <= limit for wait in waits), said, at(waits, 0.95) <= limit)
+    sentence = f"median {median}, p95 {p95} (limit {limit:g} s), longest {longest}"
+    return Row(case, len(waits), sum(wait <= limit for wait in waits), sentence, at(waits, 0.95) <= limit)
 
 
 def at(waits: Iterable[float], share: float) -> float:
@@ -87,7 +87,7 @@ def at(waits: Iterable[float], share: float) -> float:
     return waits[min(len(waits) - 1, int(share * len(waits)))] if waits else float("inf")
 
 
-async def _measure(server: Server, asked: Stress, waits: Waits) -> dict:
+async def _measure(server: Server, load: Stress, waits: Waits) -> dict:
     async with Session(server.address) as first:
         await _store(first)
         await first.visit("train-a-router")
@@ -100,27 +100,27 @@ async def _measure(server: Server, asked: Stress, waits: Waits) -> dict:
             await asyncio.sleep(0.1)
         if worker is None or "job=" not in first.query:
             raise AnalysisError("The training of the load test did not start: see the log of the app.")
-        before, worked, dice = server.memory(), server.worked(), random.Random(asked.seed)
+        before, worked, dice = server.memory(), server.worked(), random.Random(load.seed)
         now = asyncio.get_running_loop().time
-        begun, readers = now(), [Session(server.address) for _ in range(asked.sessions)]
-        end = begun + asked.arrive + asked.seconds
+        begun, readers = now(), [Session(server.address) for _ in range(load.sessions)]
+        end = begun + load.arrive + load.seconds
         reading = [
-            _read(reader, begun + dice.uniform(0, asked.arrive), random.Random(dice.random()), end, asked.every, waits)
+            _read(reader, begun + dice.uniform(0, load.arrive), random.Random(dice.random()), end, load.every, waits)
             for reader in readers
         ]
-        *_, held = await asyncio.gather(*reading, _memory(server, end))
+        *_, loaded = await asyncio.gather(*reading, _memory(server, end))
         worked = server.worked() - worked
         alive = server.worker()
         running = alive is not None and alive.pid == worker.pid and alive.cpu_percent(0.5) > 1
         nice = worker.nice()
         await first.press("job_cancel")
-        if asked.after:
+        if load.after:
             # The readers are gone, and nothing tells when their pages are freed.
-            await asyncio.sleep(asked.after)
+            await asyncio.sleep(load.after)
         after = server.memory()
     return {
         "before_bytes": before,
-        "held_bytes": held,
+        "held_bytes": loaded,
         "after_bytes": after,
         "worked_seconds": worked,
         "nice": nice,
@@ -150,14 +150,14 @@ async def _memory(server: Server, moment: float) -> int:
     return server.memory()
 
 
-async def _read(reader: Session, come: float, dice: random.Random, until: float, every: float, waits: Waits) -> None:
+async def _read(reader: Session, come: float, dice: random.Random, until: float, pause: float, waits: Waits) -> None:
     """One reader: the first page, then one interaction after the other, the first after a random part of the pause; a
     late answer delays the next."""
     now = asyncio.get_running_loop().time
     await asyncio.sleep(come - now())
     async with reader:
         await waits.timed(reader.open())
-        due = now() + dice.uniform(0, every)
+        due = now() + dice.uniform(0, pause)
         while due < until:
             await asyncio.sleep(max(due - now(), 0))
             offered = {key: options for key, options in reader.options().items() if key in CONTROLS}
@@ -167,6 +167,6 @@ async def _read(reader: Session, come: float, dice: random.Random, until: float,
             else:
                 place = dice.choice([place for place in PAGES if place in reader.pages])
                 await waits.timed(reader.visit(place), place or "start")
-            due = max(due + every, now())
+            due = max(due + pause, now())
         # The page stays open.
         await asyncio.sleep(max(until - now(), 0))

@@ -64,11 +64,11 @@ def _beside(numbers: dict, stored: dict | None) -> dict:
     """What was found, beside the rows of an earlier table whose cases were not tried now; their protocols stay too."""
     if stored is None:
         return numbers
-    tried, at = {row["case"] for row in numbers["rows"]}, stored["protocol"]["date"]
-    others = [{"date": at} | row for row in stored["rows"] if row["case"] not in tried]
-    protocols = [stored["protocol"], *stored.get("earlier", ())] if others else []
+    tried, date = {row["case"] for row in numbers["rows"]}, stored["protocol"]["date"]
+    earlier = [{"date": date} | row for row in stored["rows"] if row["case"] not in tried]
+    protocols = [stored["protocol"], *stored.get("earlier", ())] if earlier else []
     load = numbers["load"] or stored.get("load", {})
-    return numbers | {"rows": [*others, *numbers["rows"]], "load": load, "earlier": protocols}
+    return numbers | {"rows": [*earlier, *numbers["rows"]], "load": load, "earlier": protocols}
 
 
 def _load(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
@@ -91,8 +91,8 @@ def _faults(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
 def _kills(folder: Path, request: Stress, load: dict) -> Iterator[Row]:
     from tests.stress.kills import CASES, tried
 
-    for what in CASES:
-        yield from tried(what, folder)
+    for part in CASES:
+        yield from tried(part, folder)
 
 
 def _validators(folder: Path, request: Stress, load: dict) -> Iterator[Row]:

@@ -28,13 +28,13 @@ class Row:
     def plain(self, hidden: str = "") -> dict:
         """As a row of the result; the folder `hidden` is not told."""
         holds = self.held == self.tried if self.holds is None else self.holds
-        said = self.said.replace(hidden, "STATE") if hidden else self.said
+        sentence = self.said.replace(hidden, "STATE") if hidden else self.said
         return {
             "case": self.case,
             "tried": self.tried,
             "held": self.held,
             "holds": holds,
-            "said": " ".join(said.split()),
+            "said": " ".join(sentence.split()),
         }
 
 
@@ -57,12 +57,12 @@ def deal(kind: str, ways: Mapping[str, Callable], count: int, attempt: Callable[
             outcome = f"{type(error).__name__}: {error}".split("\n")[0][:160]
         outcomes.setdefault(name, []).append(outcome)
     return [
-        Row(f"{kind}: {name}", len(each), each.count(""), next(filter(None, each), ""))
-        for name, each in outcomes.items()
+        Row(f"{kind}: {name}", len(sentences), sentences.count(""), next(filter(None, sentences), ""))
+        for name, sentences in outcomes.items()
     ]
 
 
-def judged(judges: Mapping[str, Callable], count: int, seed: int, *given: object) -> list[Row]:
+def judged(judges: Mapping[str, Callable], count: int, seed: int, *inputs: object) -> list[Row]:
     """`count` inputs to what judges input, as `judge(dice, *given)`: an answer without the secret, or AnalysisError
     with one sentence, in time."""
     dice = random.Random(seed)
@@ -70,7 +70,7 @@ def judged(judges: Mapping[str, Callable], count: int, seed: int, *given: object
     def attempt(judge: Callable) -> None:
         began = now()
         try:
-            hold(SECRET not in str(judge(dice, *given)), "what stands outside was read")
+            hold(SECRET not in str(judge(dice, *inputs)), "what stands outside was read")
         except AnalysisError as error:
             readable(str(error))
         took = now() - began
@@ -101,11 +101,11 @@ def outside(folder: Path) -> set[tuple[str, int]]:
 def untouched(folder: Path, before: set[tuple[str, int]], part: str, count: int) -> Row:
     """The row that says so: `before` is what `prepared` returned, `count` how many inputs there were since."""
     touched = sorted(outside(folder) ^ before)
-    said = f"touched: {touched[0][0]}"[:160] if touched else ""
-    return Row(f"files outside the root after {part}", count, 0 if touched else count, said)
+    sentence = f"touched: {touched[0][0]}"[:160] if touched else ""
+    return Row(f"files outside the root after {part}", count, 0 if touched else count, sentence)
 
 
-def _listed(folder: Path, own: tuple[str, ...]) -> set[tuple[str, int]]:
-    known = {folder / name for name in own}
-    found = [path for path in folder.rglob("*") if not known & {path, *path.parents}]
-    return {(str(path.relative_to(folder.parent)), path.lstat().st_size * path.is_file()) for path in found}
+def _listed(folder: Path, excepted: tuple[str, ...]) -> set[tuple[str, int]]:
+    ours = {folder / name for name in excepted}
+    paths = [path for path in folder.rglob("*") if not ours & {path, *path.parents}]
+    return {(str(path.relative_to(folder.parent)), path.lstat().st_size * path.is_file()) for path in paths}

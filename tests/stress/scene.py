@@ -29,9 +29,9 @@ def hold(condition: object, words: str) -> None:
         raise Broken(words)
 
 
-def readable(said: str | None) -> None:
+def readable(words: str | None) -> None:
     """Hold that a sentence is one for a reader: there is one, it ends, and it is no traceback."""
-    hold(said and "Traceback" not in said and said.rstrip().endswith((".", "!")), f"the sentence is {said!r}")
+    hold(words and "Traceback" not in words and words.rstrip().endswith((".", "!")), f"the sentence is {words!r}")
 
 
 def until(condition: Callable[[], Any], words: str, seconds: float = PATIENCE) -> Any:
@@ -79,17 +79,17 @@ class Scene:
         """The status of a job once it has ended."""
         return until(lambda: (now := jobs.watch(job)).ended and now, "the job did not end")
 
-    def goes_on(self, jobs: Jobs, kept: str) -> None:
+    def goes_on(self, jobs: Jobs, standing: str) -> None:
         """Hold that what was stored is whole and that the next request is answered."""
-        whole(jobs.store.open(kept))
+        whole(jobs.store.open(standing))
         hold(self.ask(jobs, self.other).id, "the next request was not answered")
 
-    def resumes(self, jobs: Jobs, job: str, kept: str) -> str:
+    def resumes(self, jobs: Jobs, job: str, standing: str) -> str:
         """Hold that a job was interrupted, that all goes on, and that the job does too; the sentence it was told."""
         status = self.ended(jobs, job)
         hold(status.state == "interrupted", f"the job is {status.state}")
         readable(status.error)
-        self.goes_on(jobs, kept)
+        self.goes_on(jobs, standing)
         again = self.ended(jobs, jobs.resume(job))
         hold(again.state == "done", f"the resumed job is {again.state}: {again.error}")
         return str(status.error)

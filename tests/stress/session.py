@@ -84,12 +84,12 @@ class Session:
 
     def options(self) -> dict[str, list[str]]:
         """key -> options of every list, of pills and of segmented controls on the page, two at least."""
-        found = {}
+        choices = {}
         for key, widget in self.widgets.items():
             kind = widget.DESCRIPTOR.name
             if kind in ("ButtonGroup", "Selectbox") and not widget.disabled and len(widget.options) > 1:
-                found[key] = [option if kind == "Selectbox" else option.content for option in widget.options]
-        return found
+                choices[key] = [option if kind == "Selectbox" else option.content for option in widget.options]
+        return choices
 
     async def _run(self, pressed: WidgetState | None = None) -> float:
         """Send what changed and wait until the script has run to its end."""
@@ -133,9 +133,9 @@ class Session:
             self.timers = {}
 
     def _on_navigation(self, message: ForwardMsg) -> None:
-        found = message.navigation
-        self.pages = {"" if page.is_default else page.url_pathname: page.page_script_hash for page in found.app_pages}
-        self._page = found.page_script_hash or self._page
+        pages = message.navigation.app_pages
+        self.pages = {"" if page.is_default else page.url_pathname: page.page_script_hash for page in pages}
+        self._page = message.navigation.page_script_hash or self._page
 
     def _on_page_info_changed(self, message: ForwardMsg) -> None:
         self.query = message.page_info_changed.query_string
@@ -144,10 +144,10 @@ class Session:
         self._finished.put_nowait(message.script_finished)
 
     def _on_auto_rerun(self, message: ForwardMsg) -> None:
-        asked = message.auto_rerun
-        if old := self.timers.pop(asked.fragment_id, None):
+        timer = message.auto_rerun
+        if old := self.timers.pop(timer.fragment_id, None):
             old.cancel()
-        self.timers[asked.fragment_id] = asyncio.create_task(self._repeat(asked.interval, asked.fragment_id))
+        self.timers[timer.fragment_id] = asyncio.create_task(self._repeat(timer.interval, timer.fragment_id))
 
     async def _repeat(self, seconds: float, fragment: str) -> None:
         while True:

@@ -54,7 +54,7 @@ def stored() -> list[Slider]:
 
 def live() -> list[Slider]:
     """The first slider of every method with a setting that is moved live, over `READ` tokens of the story."""
-    found = []
+    sliders_of = []
     for name, method in METHODS.items():
         about = method.describe()
         if not any(field["price"] == "live" for field in about["fields"]):
@@ -67,8 +67,8 @@ def live() -> list[Slider]:
         card = f"quality_card_{name}" if saves == "reads" else f"quality_{saves}_card_{name}"
         place = address("methods", link)
         look = {"card": card, "label": about["title"], "new": True}
-        found.append(Slider("Quality vs speed", place, "", f"quality_curves_{saves}", **look))
-    return found
+        sliders_of.append(Slider("Quality vs speed", place, "", f"quality_curves_{saves}", **look))
+    return sliders_of
 
 
 def timed(progress: Callable[[float, str], None], sliders: Sequence[Slider] | None = None) -> tuple[list[dict], dict]:
@@ -80,8 +80,8 @@ def timed(progress: Callable[[float, str], None], sliders: Sequence[Slider] | No
     chosen, rows = [*stored(), *live()] if sliders is None else sliders, []
     with tempfile.TemporaryDirectory(prefix="focuscope-sliders-") as folder, launched() as browser:
         with served(Path(folder)) as server:
-            for at, slider in enumerate(chosen):
-                progress(at / len(chosen), " ".join(filter(None, (slider.page, slider.label or slider.name))))
+            for number, slider in enumerate(chosen):
+                progress(number / len(chosen), " ".join(filter(None, (slider.page, slider.label or slider.name))))
                 tab = browser.new_page(viewport=VIEW)
                 tab.set_default_timeout(PATIENCE)
                 try:
@@ -103,8 +103,8 @@ def _row(tab, address: str, slider: Slider) -> dict:
         row["slider"] = _opened(tab, address, slider)
         took = _times(tab, slider)
     except Error as error:
-        said = _refusal(tab).all_inner_texts() or str(error).splitlines()
-        return row | {"refused": said[0].strip()}
+        sentences = _refusal(tab).all_inner_texts() or str(error).splitlines()
+        return row | {"refused": sentences[0].strip()}
     median, worst = (1000 * of(took) for of in (statistics.median, max))
     return row | {"median_ms": median, "worst_ms": worst, "moves": len(took), "met": median <= target}
 
@@ -145,7 +145,7 @@ def _times(tab, slider: Slider) -> list[float]:
     thumb = _thumb(tab, slider)
     left, right = _room(thumb)
     forth, back = ("ArrowRight", "ArrowLeft") if right >= left else ("ArrowLeft", "ArrowRight")
-    room, rest = max(left, right), min(left, right)
+    room, behind = max(left, right), min(left, right)
     if not slider.new:
         span = min(room, SPAN)
         lap = [(thumb, forth)] * span + [(thumb, back)] * span
@@ -154,10 +154,10 @@ def _times(tab, slider: Slider) -> list[float]:
             redrawn(tab, partial(thumb.press, key))
         return go((lap * MOVES)[:MOVES])
     took = _until_refused(go, thumb, forth, min(room, MOVES))
-    if other := min(rest, MOVES - len(took)):
+    if count := min(behind, MOVES - len(took)):
         # What it has seen.
         go([(thumb, back)] * (abs(_room(thumb)[0] - left)))
-        took += _until_refused(go, thumb, back, other)
+        took += _until_refused(go, thumb, back, count)
     return took
 
 

@@ -30,8 +30,8 @@ def before(store: RunStore) -> dict:
     return json.loads((store.root.parent / BEFORE).read_text())
 
 
-def prepare(root: Path, more: Act) -> None:
-    """A store with runs, texts, a job and a deleted run, a bundle of another store beside it; `more` adds to it."""
+def prepare(root: Path, prepared: Act) -> None:
+    """A store with runs, texts, a job and a deleted run, a bundle of another store beside it; `prepared` adds to it."""
     store = opened(root)
     keys = [store.put_text(f"a text of its own {number}", f"{number}.txt") for number in range(3)]
     runs = [put(store, seed=seed, text=keys[seed % 3]) for seed in (2, 1, 0, 3)]
@@ -40,12 +40,12 @@ def prepare(root: Path, more: Act) -> None:
     jobs = JobTable(store.root)
     job = jobs.add("key", Undeclared("count", {"steps": 3}), "me", "owner")
     jobs.finish(job, "done", run=runs[0].id)
-    more(store)
+    prepared(store)
     stood = {"runs": [run.id for run in runs[:3]], "deleted": runs[3].id, "texts": keys, "job": job}
     (root / BEFORE).write_text(json.dumps(stood))
-    other = RunStore(root / "elsewhere")
-    brought = [put(other, seed=seed, text=other.put_text(f"brought {seed}", "b.txt")).id for seed in BROUGHT]
-    other.bundle(brought, root / "runs.zip")
+    stranger = RunStore(root / "elsewhere")
+    brought = [put(stranger, seed=seed, text=stranger.put_text(f"brought {seed}", "b.txt")).id for seed in BROUGHT]
+    stranger.bundle(brought, root / "runs.zip")
 
 
 def check(root: Path, goes: tuple[int, ...], also: Also) -> None:
@@ -54,16 +54,16 @@ def check(root: Path, goes: tuple[int, ...], also: Also) -> None:
     store = opened(root)
     stood = before(store)
     listed = {row.id for row in store.search()}
-    may_go = [stood["runs"][at] for at in goes]
-    for at, run_id in enumerate(stood["runs"]):
-        hold(run_id in listed or run_id in may_go, f"the run {at} is lost")
+    may_go = [stood["runs"][index] for index in goes]
+    for index, run_id in enumerate(stood["runs"]):
+        hold(run_id in listed or run_id in may_go, f"the run {index} is lost")
     for run_id in listed:
         # One that was damaged before is seen now at the latest.
         if store.has(run_id) or run_id not in may_go:
             whole(store.open(run_id))
     listed = {row.id for row in store.search()}
-    there = {path.name for path in (root / "state" / "runs").iterdir() if not path.name.startswith(".damaged-")}
-    hold(there == listed and all(map(is_id, there)), f"{sorted(there ^ listed)} is a folder or a row alone")
+    folders = {path.name for path in (root / "state" / "runs").iterdir() if not path.name.startswith(".damaged-")}
+    hold(folders == listed and all(map(is_id, folders)), f"{sorted(folders ^ listed)} is a folder or a row alone")
     for run in store.deleted():
         whole(run)
     for key in [*stood["texts"], *(key for key, *_ in store.texts())]:
@@ -100,11 +100,11 @@ def all_or_nothing(store: RunStore, stood: dict) -> None:
 
 def failing_import(store: RunStore) -> None:
     """An import for whose last run the disk has no room."""
-    taken, bring = [], store.take
+    begun, bring = [], store.take
 
     def take(folder: Path) -> None:
-        taken.append(folder)
-        if len(taken) == len(BROUGHT):
+        begun.append(folder)
+        if len(begun) == len(BROUGHT):
             raise OSError(28, "No space left on device")
         bring(folder)
 
@@ -152,7 +152,7 @@ def asked_again(store: RunStore) -> Run:
     return put(store, value=2.0, **{name: run.request[name] for name in ("seed", "text")})
 
 
-def case(act: Act, *goes: int, more: Act = lambda store: None, also: Also = still_deleted) -> Case:
+def case(act: Act, *goes: int, first: Act = lambda store: None, also: Also = still_deleted) -> Case:
     """A case of an act on the store, which takes the runs `goes` away or may do so."""
 
     def do(root: Path) -> None:
@@ -165,7 +165,7 @@ def case(act: Act, *goes: int, more: Act = lambda store: None, also: Also = stil
         bundle.prove = lambda folders: None
         check(root, goes, also)
 
-    return Case(lambda root: prepare(root, more), do, hold_all)
+    return Case(lambda root: prepare(root, first), do, hold_all)
 
 
 def other(name: str) -> Act:
@@ -177,7 +177,7 @@ STORE = {
     "a new run": case(lambda store: put(store, seed=50)),
     "two new runs": case(lambda store: [put(store, seed=seed) for seed in (50, 51)]),
     "a run that pushes out the oldest": case(
-        lambda store: put(store, seed=50), 0, more=lambda store: store.keep(2, 10**9)
+        lambda store: put(store, seed=50), 0, first=lambda store: store.keep(2, 10**9)
     ),
     "a run computed anew": case(asked_again, 1, also=in_trash),
     "a pin": case(other("pin")),
@@ -188,7 +188,7 @@ STORE = {
     "a router replaced": case(lambda store: store.forget("router", "k8-top1", "demo"), 1, also=in_trash),
     "fewer runs kept": case(lambda store: store.keep(1, 10**9), 0, 1),
     "texts beyond the limit": case(forget_old_texts),
-    "a damaged run set aside": case(lambda store: store.has(before(store)["runs"][2]), 2, more=damage, also=set_aside),
+    "a damaged run set aside": case(lambda store: store.has(before(store)["runs"][2]), 2, first=damage, also=set_aside),
     "the list of jobs": case(run_jobs),
     "an import": case(lambda store: store.unbundle(store.root.parent / "runs.zip"), also=all_or_nothing),
     "an import taken back": case(failing_import, also=all_or_nothing),

@@ -66,28 +66,28 @@ def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # seconds, beside whatever else runs
-@pytest.mark.parametrize(("what", "ends"), [("stores", 200), ("fits", 60)])
-def test_whatever_is_killed_at_a_write_loses_nothing(what, ends, tmp_path):
-    found = list(kills.tried(what, tmp_path))
-    assert len(found) > 3 and all(row.tried for row in found)
-    assert not (wrong := [row for row in found if row.held < row.tried]), wrong
-    assert sum(row.tried for row in found) >= ends
+@pytest.mark.parametrize(("cases", "ends"), [("stores", 200), ("fits", 60)])
+def test_whatever_is_killed_at_a_write_loses_nothing(cases, ends, tmp_path):
+    lines = list(kills.tried(cases, tmp_path))
+    assert len(lines) > 3 and all(row.tried for row in lines)
+    assert not (wrong := [row for row in lines if row.held < row.tried]), wrong
+    assert sum(row.tried for row in lines) >= ends
 
 
 @pytest.mark.slow
 def test_no_hostile_input_gets_past_the_validators(tmp_path):
     before = rows.prepared(tmp_path)
-    found = validators.tried(20 * len(validators.JUDGES), tmp_path, seed=7)
-    assert len(found) == len(validators.JUDGES) and all(row.held == row.tried for row in found), found
+    lines = validators.tried(20 * len(validators.JUDGES), tmp_path, seed=7)
+    assert len(lines) == len(validators.JUDGES) and all(row.held == row.tried for row in lines), lines
     assert rows.untouched(tmp_path, before, "validators", 240).held == 240
 
 
 @pytest.mark.parametrize("name", ["secret.txt", "home/pwned", "x", "models/inside/x"])
 def test_a_file_outside_the_store_is_found(name, tmp_path):
     before = rows.prepared(tmp_path)
-    for own in ("state/texts/x", "server.log", "home/.streamlit/config.toml"):
-        (tmp_path / own).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / own).write_text("its own")
+    for path in ("state/texts/x", "server.log", "home/.streamlit/config.toml"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("its own")
     assert rows.untouched(tmp_path, before, "this", 3).plain()["holds"]
     (tmp_path / name).write_text("pwned")
     row = rows.untouched(tmp_path, before, "this", 3)
@@ -109,33 +109,33 @@ def test_a_judge_holds_when_it_answers_or_refuses_in_a_sentence(monkeypatch):
 
     judges = {"answers": lambda dice: dice.random(), "refuses": refuses("This is no text: give another one.")}
     judges |= {"reads": lambda dice: f"it is {rows.SECRET}", "mumbles": refuses("no"), "breaks": lambda dice: 1 / 0}
-    found = rows.judged(judges | {"waits": waits}, 14, 0)
-    assert [(row.tried, row.held) for row in found] == [(3, 3), (3, 3), (2, 0), (2, 0), (2, 0), (2, 0)]
-    assert [row.said.split()[1] for row in found[2:]] == ["what", "the", "division", "it"]
+    judged = rows.judged(judges | {"waits": waits}, 14, 0)
+    assert [(row.tried, row.held) for row in judged] == [(3, 3), (3, 3), (2, 0), (2, 0), (2, 0), (2, 0)]
+    assert [row.said.split()[1] for row in judged[2:]] == ["what", "the", "division", "it"]
 
 
 @pytest.mark.slow
 def test_hostile_bundles_are_sound_ones_full_of_markup_and_damaged_ones(tmp_path):
-    store, dice, taken, refused = RunStore(tmp_path / "state"), random.Random(4), [], set()
+    store, dice, brought, refused = RunStore(tmp_path / "state"), random.Random(4), [], set()
     for _ in range(25):
         try:
-            taken += store.unbundle(io.BytesIO(hostile_bundle(dice))).new
+            brought += store.unbundle(io.BytesIO(hostile_bundle(dice))).new
         except AnalysisError as error:
             refused.add(str(error))
-    assert len(taken) > 2 and "<" in json.dumps([store.open(run).numbers for run in taken]) and len(refused) > 5
+    assert len(brought) > 2 and "<" in json.dumps([store.open(run).numbers for run in brought]) and len(refused) > 5
 
 
 def test_the_table_says_what_held_and_nonsense_is_refused(tmp_path):
-    asked = Stress(parts=["validators"], validators=30, output=str(tmp_path / "table.json"))
-    made = stress(asked)
+    request = Stress(parts=["validators"], validators=30, output=str(tmp_path / "table.json"))
+    answer = stress(request)
     stored = json.loads((tmp_path / "table.json").read_text())
-    assert stored["rows"] == made.numbers["rows"] and stored["sentence"] == f"All {len(stored['rows'])} cases hold."
+    assert stored["rows"] == answer.numbers["rows"] and stored["sentence"] == f"All {len(stored['rows'])} cases hold."
     cases = [row["case"] for row in stored["rows"]]
     assert {"validator: URL parameters", "validator: run bundles"} <= set(cases) and "outside the root" in cases[-1]
     assert (tmp_path / "table.md").read_text().count("\n") == len(cases) + 2
     earlier = {"case": "tried once", "tried": 1, "held": 1, "holds": True, "said": ""}
     (tmp_path / "table.json").write_text(json.dumps(stored | {"rows": [earlier, *stored["rows"]]}))
-    again = stress(asked).numbers
+    again = stress(request).numbers
     assert [row["case"] for row in again["rows"]] == ["tried once", *cases]
     assert again["rows"][0]["date"] == stored["protocol"]["date"] and again["earlier"] == [stored["protocol"]]
     for wrong in ({"parts": ["nothing"]}, {"sessions": 0}, {"every": 0}, {"after": -1}, {"chromium": 10**9}):
@@ -201,17 +201,17 @@ def test_a_page_that_never_comes_counts_as_stuck(monkeypatch):
 def test_input_that_does_not_arrive_does_not_hold(page):
     page.set_content("<h1>Silent</h1><div data-testid='stAlert'>The text is empty.</div>")
     say = "document.body.insertAdjacentHTML('beforeend', '<p data-testid=stAlert>{}</p>')"
-    for expected in ({}, {"said": "The text is empty."}, {"taken": "0123"}):
+    for expected in ({}, {"sentence": "The text is empty."}, {"choice": "0123"}):
         with pytest.raises(Broken, match="did not arrive"):
             in_tabs.arrived(page, "text", lambda: None, wait=0.5, **expected)
     with pytest.raises(Broken, match="did not arrive"):
-        in_tabs.arrived(page, "text", lambda: page.evaluate(say.format("No.")), said="Another sentence.", wait=0.5)
-    in_tabs.arrived(page, "text", lambda: page.evaluate(say.format("No *text*.")), said="No text.", wait=0.5)
+        in_tabs.arrived(page, "text", lambda: page.evaluate(say.format("No.")), sentence="Another sentence.", wait=0.5)
+    in_tabs.arrived(page, "text", lambda: page.evaluate(say.format("No *text*.")), sentence="No text.", wait=0.5)
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    "shown",
+    "html",
     [
         "<h1>x</h1><script>window.pwned=1</script>",
         "<h1>x</h1><iframe srcdoc='<script>window.pwned=1</script>'></iframe>",
@@ -221,18 +221,18 @@ def test_input_that_does_not_arrive_does_not_hold(page):
         "<p>all is gone</p>",
     ],
 )
-def test_what_hostile_input_must_not_do_is_seen(page, shown):
+def test_what_hostile_input_must_not_do_is_seen(page, html):
     page.set_content("<h1>x</h1><p>a text of somebody</p>")
     in_tabs.sound_in_tab(page)
-    page.set_content(shown)
+    page.set_content(html)
     with pytest.raises(Broken):
         in_tabs.sound_in_tab(page)
 
 
 def all_hold(part, **counts):
     """A part of the verb itself, with the project's own studies."""
-    found = stress(Stress(parts=[part], **counts)).numbers["rows"]
-    assert found and not (bad := [f"{row['case']}: {row['said']}" for row in found if not row["holds"]]), bad
+    outcomes = stress(Stress(parts=[part], **counts)).numbers["rows"]
+    assert outcomes and not (bad := [f"{row['case']}: {row['said']}" for row in outcomes if not row["holds"]]), bad
 
 
 @pytest.mark.slow

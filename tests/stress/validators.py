@@ -83,9 +83,9 @@ def _model(dice: random.Random, store: RunStore) -> object:
 
 def _corpus(dice: random.Random, store: RunStore) -> object:
     root = store.root.parent / "corpora"
-    found = corpus_folder(store, hostile_text(dice), root)
-    hold({root.resolve(), store.root} & set(found.resolve().parents), f"{found} lies outside the root")
-    return found
+    folder = corpus_folder(store, hostile_text(dice), root)
+    hold({root.resolve(), store.root} & set(folder.resolve().parents), f"{folder} lies outside the root")
+    return folder
 
 
 def _policy(dice: random.Random, store: RunStore) -> object:

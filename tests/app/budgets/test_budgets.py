@@ -121,17 +121,17 @@ def test_a_hostile_file_is_refused_in_one_sentence(data, said):
 
 
 def test_an_uploaded_policy_is_stored_or_refused(client, monkeypatch):
-    held = {"model": "demo"}
-    monkeypatch.setattr(budgets.st, "session_state", held)
-    monkeypatch.setattr(budgets.state, "choose", lambda session, **values: held.update(values))
+    in_session = {"model": "demo"}
+    monkeypatch.setattr(budgets.st, "session_state", in_session)
+    monkeypatch.setattr(budgets.state, "choose", lambda session, **values: in_session.update(values))
     policies = {"mine": [1, 2, 3], "policy": [3] * 7, "good": {"policy": [3] * 7, "x": 1}}
     errors = {}
     for name, policy in policies.items():
         with widgets.attempt("budget_upload_trouble"):
             budgets.bring(json.dumps(policy).encode(), name)
-        errors[name] = str(held["budget_upload_trouble"])
+        errors[name] = str(in_session["budget_upload_trouble"])
     assert "made for 2 heads" in errors["mine"] and "is the name of the first policy" in errors["policy"]
-    assert errors["good"] == "None" and held["budget_policy"] == "good"
+    assert errors["good"] == "None" and in_session["budget_policy"] == "good"
     assert client.store.list("import-policy")[0].request["policy"] == {"policy": [3] * 7}
 
 

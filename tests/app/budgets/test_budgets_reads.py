@@ -17,17 +17,17 @@ def test_the_slider_moves_map_answer_and_details_to_a_measured_share(client):
     assert app.session_state["budget_way"] == "reads" and app.session_state["budget_size"] == 2.0
     assert data["share"] == 0.02 and data["cap"] == live.NO_CAP and not data["cap_chosen"] and not data["example"]
     assert [row["share"] for row in data["measured"]] == sorted(READ_SHARES)
-    least = data["measured"][0]
-    assert data["now"] == {name: least[name] for name in ("difference", "low", "high", "worst")} | {"exact": True}
-    assert least["worst"] > 0.4 and least["worst"] == pytest.approx(2 * least["difference"])
+    smallest = data["measured"][0]
+    assert data["now"] == {name: smallest[name] for name in ("difference", "low", "high", "worst")} | {"exact": True}
+    assert smallest["worst"] > 0.4 and smallest["worst"] == pytest.approx(2 * smallest["difference"])
     assert app.title[0].value.endswith("2% costs 21%.")
     assert part(app, "painted")["paint"].count(-1) < 40 and part(app, "painted")["locked"] == 63
     assert "The worst token: Token 63 lost &lt;b&gt;." in markup(app) and "A note to &lt;read&gt;." in markup(app)
     assert [panel["role"] for panel in part(app, "contexts")["panels"]] == ["key", "query"]
-    high = [figures(page(budgets="reads", budget_reads=at))[0]["layout"]["yaxis"]["range"] for at in ("0.02", "0.5")]
+    high = [figures(page(budgets="reads", budget_reads=cut))[0]["layout"]["yaxis"]["range"] for cut in ("0.02", "0.5")]
     assert high[0] == high[1], "one range, so that a moved slider is seen"
-    own, dense = figures(page(budgets="reads", budget_bins="perplexity", budget_reads="0.02"))[0]["data"]
-    assert own["error_y"]["array"][0] > 0 and dense["y"] == [10.0, 10.0] and "n = 31" in own["text"][0]
+    budgeted, dense = figures(page(budgets="reads", budget_bins="perplexity", budget_reads="0.02"))[0]["data"]
+    assert budgeted["error_y"]["array"][0] > 0 and dense["y"] == [10.0, 10.0] and "n = 31" in budgeted["text"][0]
     assert live.nearest(0.14) == 0.1
 
 
@@ -107,10 +107,10 @@ def test_a_sweep_of_before_is_measured_again_for_both_sides(client, monkeypatch)
     """What an earlier version stored has no lower limits: it is told, and a button measures it anew."""
 
     def before(args, text):
-        found = cap_sweep(args, text)
-        for measured in found.numbers["sweep"]:
+        sweep = cap_sweep(args, text)
+        for measured in sweep.numbers["sweep"]:
             measured["select"].pop("stretches", None)
-        return found
+        return sweep
 
     monkeypatch.setitem(ANSWERS, "cap-sweep", before)
     sweep(client, {"name": "policy"}, [128])
@@ -176,6 +176,6 @@ def test_early_positions_and_two_calibrations(client):
     assert "The ranks of policy and other agree to 0.50." in markup(app)
     titles = [chart["layout"]["xaxis"]["title"]["text"] for chart in figures(app)]
     assert titles == ["position in the window, tokens", "rank in policy, tokens"]
-    for typed, kept in (("My Novels!", "my-novels"), ("policy", "mine"), ("--", "mine")):
+    for typed, stored in (("My Novels!", "my-novels"), ("policy", "mine"), ("--", "mine")):
         app.text_input(key="budget_name").set_value(typed).run()
-        assert app.session_state["budget_name"] == kept, "a name that a file can have"
+        assert app.session_state["budget_name"] == stored, "a name that a file can have"

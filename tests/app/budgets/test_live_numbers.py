@@ -24,14 +24,14 @@ EDITS = (
 )
 
 
-def in_javascript(part: str, function: str, asked: list[dict]) -> list[dict]:
-    """What a function over those of a part answers to each of `asked`."""
+def in_javascript(part: str, function: str, cases: list[dict]) -> list[dict]:
+    """What a function over those of a part answers to each of `cases`."""
     source = "\n".join((PARTS / f"{name}.js").read_text(encoding="utf-8") for name in ("numbers", "picture", part))
-    return by_node(f"{source}\nconsole.log(JSON.stringify(sent.map({function})))", asked)
+    return by_node(f"{source}\nconsole.log(JSON.stringify(sent.map({function})))", cases)
 
 
 def test_keys_are_shared_out_edited_and_counted_to_the_last_one():
-    draw, asked = np.random.default_rng(0), []
+    draw, cases = np.random.default_rng(0), []
     for case in range(40):
         layers, heads, kv_heads = [(3, 4, 2), (2, 2, 2), (6, 8, 8), (4, 6, 1)][case % 4]
         ranks = np.exp(draw.normal(3, 2, (layers, heads)))
@@ -41,13 +41,13 @@ def test_keys_are_shared_out_edited_and_counted_to_the_last_one():
             ranks[:] = 0
         if case == 11:
             ranks[0, 0] = 5e-324  # as good as nothing
-        asked.append(
+        cases.append(
             {"ranks": ranks.ravel().tolist(), "heads": heads, "kv_heads": kv_heads, "floor": FLOOR}
             | {"length": int(draw.integers(8, 3000)), "share": float(np.exp(draw.uniform(np.log(0.02), 0)))}
             | {"cap": int(draw.integers(1, 600)), "edits": EDITS[case % len(EDITS)], "keep_total": case % 3 > 0}
         )
     refused = 0
-    for case, answer in zip(asked, in_javascript("budgets", BUDGETS, asked), strict=True):
+    for case, answer in zip(cases, in_javascript("budgets", BUDGETS, cases), strict=True):
         ranks = np.array(case["ranks"]).reshape(-1, case["heads"])
         total = budget_for_reads(ranks, case["share"], case["length"])
         start = allocate_budget(ranks, total)
@@ -71,8 +71,8 @@ def test_curves_are_read_between_their_budgets():
     curves[0, 3] = np.nan
     places = [1, 1.25, 2.0, 3.5, 5, 7.75, 20, 63.5, 64, 0.5, 80]
     values = [[None if np.isnan(value) else value for value in row] for row in curves]
-    asked = [{"points": points, "values": row, "visited": visited} for row in values for visited in places]
-    found = in_javascript("routing", "({ points, values, visited }) => at(points, values, visited)", asked)
+    cases = [{"points": points, "values": row, "visited": visited} for row in values for visited in places]
+    answers = in_javascript("routing", "({ points, values, visited }) => at(points, values, visited)", cases)
     wanted = [at_budget(row, points, visited) for row in curves for visited in places]
-    for answer, value, question in zip(found, wanted, asked, strict=True):
+    for answer, value, question in zip(answers, wanted, cases, strict=True):
         assert answer is None if np.isnan(value) else answer == pytest.approx(value, abs=1e-12), question

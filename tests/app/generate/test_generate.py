@@ -26,48 +26,48 @@ def page(**link: object) -> AppTest:
     return opened("generate", **link)
 
 
-def asking(text: str, **more: object) -> dict:
+def asking(text: str, **settings: object) -> dict:
     """The arguments that the page's defaults stand for."""
     method = {"name": "snapkv", "settings": {"ratio": 0.75}}
     args = {"model": "demo", "text": text, "methods": [method], "question": "", "new_tokens": 48, "length": None}
-    return args | {"known": True, "chat": True} | more
+    return args | {"known": True, "chat": True} | settings
 
 
-def row(label: str, text: str, share: float, apart: int | None, **more: object) -> dict:
-    made = {"method": "snapkv" if share < 1 else "dense", "label": label, "settings": {}, "saves": "memory"}
-    made |= {"text": text, "tokens": NEW, "ended": False, "ms_first": 80.0, "ms_per_token": 4.0, "kv_bytes": 1000}
-    made |= {"kv_most_bytes": 1400}
-    made |= {"kv_share": share, "kept_keys": PROMPT * share, "held_bytes": 1100, "first_difference": apart}
-    return made | {"kernel": "k", "masked": False} | more
+def row(label: str, text: str, share: float, apart: int | None, **fields: object) -> dict:
+    numbers = {"method": "snapkv" if share < 1 else "dense", "label": label, "settings": {}, "saves": "memory"}
+    numbers |= {"text": text, "tokens": NEW, "ended": False, "ms_first": 80.0, "ms_per_token": 4.0, "kv_bytes": 1000}
+    numbers |= {"kv_most_bytes": 1400}
+    numbers |= {"kv_share": share, "kept_keys": PROMPT * share, "held_bytes": 1100, "first_difference": apart}
+    return numbers | {"kernel": "k", "masked": False} | fields
 
 
-def generated(args: dict, said: tuple[str, str] = (" a b c d", " a x y z")) -> Result:
+def generated(args: dict, texts: tuple[str, str] = (" a b c d", " a x y z")) -> Result:
     """Dense, and a method that keeps the last five keys of the prompt in every head but the first of layer 0, which
     keeps the first five."""
     prompt = tokens(("word " * PROMPT).strip())
-    kept = np.zeros((LAYERS, 1, PROMPT), bool)
-    kept[:, :, -5:] = True
-    kept[0] = False
-    kept[0, :, :5] = True
-    parts = [tokens(text)[["piece", "start", "end"]].head(NEW).assign(side=at) for at, text in enumerate(said)]
-    answers = pd.concat([one.assign(step=range(len(one)), token=1, ms=4.0) for one in parts], ignore_index=True)
+    cached = np.zeros((LAYERS, 1, PROMPT), bool)
+    cached[:, :, -5:] = True
+    cached[0] = False
+    cached[0, :, :5] = True
+    parts = [tokens(text)[["piece", "start", "end"]].head(NEW).assign(side=side) for side, text in enumerate(texts)]
+    answers = pd.concat([part.assign(step=range(len(part)), token=1, ms=4.0) for part in parts], ignore_index=True)
     rows = 1 + LAYERS * (1 + HEADS)
-    arrays = {"kept": np.stack([np.packbits(np.ones_like(kept)), np.packbits(kept)])}
+    arrays = {"kept": np.stack([np.packbits(np.ones_like(cached)), np.packbits(cached)])}
     for kind, places in (("read", [17, 2]), ("gone", [1, -1])):
         arrays[kind] = np.tile(np.array(places, np.int32), (2, NEW, rows, 1))
         arrays[f"{kind}_weight"] = np.full((2, NEW, rows, 2), 0.25, np.float16)
     arrays["lost"] = np.stack([np.full((NEW, rows), 0.5 * side, np.float16) for side in (0, 1)])
     about = protocol("generate", args, PROMPT) | {"known": args["known"], "threads": 2, "dtype": "float32"}
-    numbers = {"rows": [row("Dense", said[0], 1.0, None), row("SnapKV, ratio 0.75", said[1], 0.25, 1)]}
+    numbers = {"rows": [row("Dense", texts[0], 1.0, None), row("SnapKV, ratio 0.75", texts[1], 0.25, 1)]}
     numbers |= {"prompt_tokens": PROMPT, "cut": PROMPT, "traced": True, "layers": LAYERS, "heads": HEADS, "kv_heads": 1}
     numbers |= {"windows": [None] * LAYERS, "sentence": "They differ from <b>token 2</b>.", "notes": []}
     return Result(numbers | {"protocol": about}, {"tokens": prompt, "answers": answers}, arrays)
 
 
-def put_answers(client: FakeJobs, args: dict, *said: str) -> str:
+def put_answers(client: FakeJobs, args: dict, *texts: str) -> str:
     """Store the answers to a request; its text."""
-    made = generated(args, said or (" a b c d", " a x y z"))
-    client.store.put(Undeclared("generate", args), made, made.numbers["protocol"], 3.0)
+    answer = generated(args, texts or (" a b c d", " a x y z"))
+    client.store.put(Undeclared("generate", args), answer, answer.numbers["protocol"], 3.0)
     return args["text"]
 
 
@@ -100,7 +100,7 @@ def test_a_text_that_is_opened_is_answered_at_once_and_what_is_changed_then_wait
 
 def test_what_takes_long_waits_for_the_button_beside_the_example(client: FakeJobs, stored, monkeypatch):
     text, price = put(client, "a text of some length " * 4), Price(900.0, 600.0, 1200.0, None, 2, 0.1)
-    monkeypatch.setattr(cached, "due", lambda *given, **more: cached.Due(price, "It takes about 15 min"))
+    monkeypatch.setattr(cached, "due", lambda *arguments, **options: cached.Due(price, "It takes about 15 min"))
     app = page(text=text)
     assert not client.states and "Example meanwhile" in markup(app) and not app.error
     assert part(app, "contexts")["panels"] and part(app, "painted")
@@ -116,8 +116,8 @@ def test_the_button_asks_for_what_was_chosen_and_the_answers_stream(client: Fake
     job = client.job
     methods = [{"name": "snapkv", "settings": {}}, {"name": "streaming_llm", "settings": {}}]
     wanted = asking(text, question="Who was it?", new_tokens=8, known=False, methods=methods)
-    asked = job.args | {"methods": sorted(job.args["methods"], key=lambda spec: spec["name"])}
-    assert job.verb == "generate" and asked == wanted
+    arguments = job.args | {"methods": sorted(job.args["methods"], key=lambda spec: spec["name"])}
+    assert job.verb == "generate" and arguments == wanted
     client.states[job.id] = status("running", verb="generate", args=job.args, stage="SnapKV: token 2 of 8")
     client.curves[job.id] = {"label": ["Dense", "SnapKV"], "text": [" one two", " one"], "tokens": [8, 2]}
     app.run()
@@ -133,24 +133,24 @@ def test_the_button_asks_for_what_was_chosen_and_the_answers_stream(client: Fake
 
 def test_answers_stand_side_by_side_with_times_bytes_and_the_first_difference(stored):
     app = page(generate_took="yes")
-    dense, other = part(app, "contexts")["panels"]
-    assert (dense["pieces"][dense["hit"]], other["pieces"][other["hit"]]) == (" b", " x")
+    dense, evicted = part(app, "contexts")["panels"]
+    assert (dense["pieces"][dense["hit"]], evicted["pieces"][evicted["hit"]]) == (" b", " x")
     (took,) = [table for table in tables(app) if table["label"] == "What each took"]
     took = {column["label"]: column["shown"] for column in took["columns"]}
     assert took["time to first token"] == ["80.0 ms", "80.0 ms"] and took["of dense"] == ["100.0%", "25.0%"]
     assert took["first token apart"] == ["–", "2"] and not app.error
-    shown = part(app, "painted")
-    assert shown["paint"][0] == 1 and shown["paint"][10] == -1 and shown["paint"][19] == 2  # a third, none, two thirds
-    assert shown["tips"][0]["values"][19] == "2 of 3 heads hold it"
+    sent = part(app, "painted")
+    assert sent["paint"][0] == 1 and sent["paint"][10] == -1 and sent["paint"][19] == 2  # a third, none, two thirds
+    assert sent["tips"][0]["values"][19] == "2 of 3 heads hold it"
 
 
 def test_the_text_is_painted_by_what_the_cache_holds_and_a_new_token_tells_what_was_gone(stored):
     app = page(generate_layer=0, generate_head=1, generate_at=3, generate_reads="yes")
-    shown = part(app, "painted")
-    assert shown["paint"][: kv_cache.SINKS] == [kv_cache.SINK] * 4 and shown["paint"][4] == kv_cache.RECENT
-    assert shown["paint"][5:PROMPT] == [kv_cache.EVICTED] * 15
-    assert shown["paint"][PROMPT:] == [kv_cache.RECENT] * 2 + [-1] * 2
-    assert shown["locked"] == PROMPT + 2 and [arc["key"] for arc in shown["arcs"]] == [17, 2, 1]
+    painted = part(app, "painted")
+    assert painted["paint"][: kv_cache.SINKS] == [kv_cache.SINK] * 4 and painted["paint"][4] == kv_cache.RECENT
+    assert painted["paint"][5:PROMPT] == [kv_cache.EVICTED] * 15
+    assert painted["paint"][PROMPT:] == [kv_cache.RECENT] * 2 + [-1] * 2
+    assert painted["locked"] == PROMPT + 2 and [arc["key"] for arc in painted["arcs"]] == [17, 2, 1]
     assert "50.0% of its attention would have gone to keys that are gone" in markup(app)
     keys = [table["columns"] for table in tables(app) if table["label"] == "Keys with the most attention"]
     assert [columns[0]["values"] for columns in keys] == [[17, 2], [1]]
@@ -163,19 +163,19 @@ def filmed(client: FakeJobs, back: list[int] | None = None) -> str:
     text = put(client, TEXT * 4)
     methods = [{"name": "h2o", "settings": {"budget": 8}}]
     args = asking(text, methods=methods, question=ASKS) | ({"put_back": back} if back else {})
-    made = generated(args, (" Ann Lee. So", " Bo x y z"))
-    said = tokens(TEXT + ASKS)
-    left = np.full((3, LAYERS, 1, len(said) + NEW), 32767, np.int16)
+    answer = generated(args, (" Ann Lee. So", " Bo x y z"))
+    prompt = tokens(TEXT + ASKS)
+    left = np.full((3, LAYERS, 1, len(prompt) + NEW), 32767, np.int16)
     left[1:, :, :, 5:9] = 2
     left[1, 0, 0, 0] = 1
-    numbers = made.numbers | {"missed": [{"side": 1, "layer": 0, "head": 0, "position": 0, "left": 1, "step": 3}]}
+    numbers = answer.numbers | {"missed": [{"side": 1, "layer": 0, "head": 0, "position": 0, "left": 1, "step": 3}]}
     numbers["missed"][0]["attention"] = 0.75
     if back:
         numbers["rows"] = [*numbers["rows"], row("H2O, a key put back", " Ann Lee. So", 0.25, None)]
-        extra = made.tables["answers"].query("side == 0").assign(side=2)
-        made.tables["answers"] = pd.concat([made.tables["answers"], extra], ignore_index=True)
-    arrays = {name: np.concatenate([array, array[1:]]) for name, array in made.arrays.items()} | {"left": left}
-    result = Result(numbers, made.tables | {"tokens": said}, arrays)
+        extra = answer.tables["answers"].query("side == 0").assign(side=2)
+        answer.tables["answers"] = pd.concat([answer.tables["answers"], extra], ignore_index=True)
+    arrays = {name: np.concatenate([array, array[1:]]) for name, array in answer.arrays.items()} | {"left": left}
+    result = Result(numbers, answer.tables | {"tokens": prompt}, arrays)
     client.store.put(Undeclared("generate", args), result, numbers["protocol"], 3.0)
     return text
 
@@ -189,8 +189,8 @@ def test_a_film_has_its_step_painted_and_a_key_put_back(client: FakeJobs, monkey
     assert not app.error and app.slider(key="generate_at_pick").value == NEW
     assert part(app, "painted")["paint"][5:9] == [kv_cache.EVICTED] * 4
     app.slider(key="generate_at_pick").set_value(2).run()
-    shown = part(app, "painted")["paint"]
-    assert shown[0] == kv_cache.EVICTED and kv_cache.EVICTED not in shown[5:9] and shown[first + 1] == -1
+    paint = part(app, "painted")["paint"]
+    assert paint[0] == kv_cache.EVICTED and kv_cache.EVICTED not in paint[5:9] and paint[first + 1] == -1
     (missed,) = app.selectbox(key="generate_back_pick").options
     assert "head 0.0" in missed and "0.75" in missed
     app.selectbox(key="generate_back_pick").set_value("0.0.0").run()
@@ -256,7 +256,7 @@ def test_what_the_text_says_is_what_follows_the_last_words_of_the_question_there
 
 
 @pytest.mark.parametrize(
-    "dense, other, told",
+    "dense, evicted, verdict",
     [
         (" Ann\nLee. Then", " Ann Lee", "Dense is right: “Ann Lee”; and so is what reads less"),
         (" Ann Lee", " Bo", "Dense is right: “Ann Lee”; SnapKV wrong"),
@@ -264,15 +264,15 @@ def test_what_the_text_says_is_what_follows_the_last_words_of_the_question_there
         (" Bo", " Ann Lee", "Dense is wrong: the text says “Ann Lee”. Ask another question"),
     ],
 )
-def test_it_is_told_where_dense_attention_is_wrong_too(dense, other, told):
-    assert answers.judged(TEXT + ASKS, ASKS, {"Dense": dense, "SnapKV": other}) == told
-    assert answers.judged(TEXT, "", {"Dense": dense, "SnapKV": other}) == ""
+def test_it_is_told_where_dense_attention_is_wrong_too(dense, evicted, verdict):
+    assert answers.judged(TEXT + ASKS, ASKS, {"Dense": dense, "SnapKV": evicted}) == verdict
+    assert answers.judged(TEXT, "", {"Dense": dense, "SnapKV": evicted}) == ""
 
 
 @pytest.mark.parametrize("title, question", generate_form.EXAMPLES)
 def test_the_bundled_model_answers_every_example_right(store, title, question):
     (text,) = (text for name, text in sample_texts().values() if name.startswith(title))
     request = Generate(text=store.put_text(text, title), methods=[], question=question, new_tokens=8)
-    made = request.compute(context=Context(store))
-    prompt = "".join(made.tables["tokens"]["piece"])
-    assert made.numbers["rows"][0]["text"].strip().startswith(answers.stated(prompt, question))
+    answer = request.compute(context=Context(store))
+    prompt = "".join(answer.tables["tokens"]["piece"])
+    assert answer.numbers["rows"][0]["text"].strip().startswith(answers.stated(prompt, question))

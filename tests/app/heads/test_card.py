@@ -31,8 +31,8 @@ def test_a_head_gets_a_name_and_a_note_that_stay_and_stand_on_the_map(client):
     app = page(head="2.1")
     app.text_input(key="head_name_2.1").set_value("names again").run()
     app.text_input(key="head_note_2.1").set_value("copies surnames").run()
-    held = {"2.1": {"name": "names again", "note": "copies surnames"}}
-    assert notes_of(client.store.root, "demo", "abc") == held and not app.error
+    notes = {"2.1": {"name": "names again", "note": "copies surnames"}}
+    assert notes_of(client.store.root, "demo", "abc") == notes and not app.error
     assert not {"names again", "copies surnames"} & set(app.query_params.values()), "never in the address"
     note_head(client.store.root, "demo", "abc", "1.0", name="<b>brought</b>")
     sent = part(page(), "heads")["about"]
@@ -75,12 +75,12 @@ def test_what_covers_one_window_says_so_and_reads_all_of_them_at_a_price(client,
     price = Price(30.0, 8.0, 100.0, None, 0)
     monkeypatch.setattr(cached, "predicted", lambda store, request, tokens, card: price)
     app = page(text=text, **{control: "yes"})
-    while waits := [one for one in app.button if one.label.startswith("Run")]:
+    while waits := [button for button in app.button if button.label.startswith("Run")]:
         waits[0].click().run()
     assert {run.request["part"] for run in client.store.list(verb)} == {0} and "Window 1 of 2" in markup(app)
-    every = app.button(key=f"{control}_all_all")
-    assert every.label == "All 2 windows, ~30 s"
-    every.click().run()
+    all_windows = app.button(key=f"{control}_all_all")
+    assert all_windows.label == "All 2 windows, ~30 s"
+    all_windows.click().run()
     assert {run.request["part"] for run in client.store.list(verb)} == {0, None} and not app.error
     assert app.query_params[f"{control}_all"] == "yes" and "All 2 windows" in markup(app)
     app.button(key=f"{control}_all_one").click().run()
@@ -94,11 +94,11 @@ def test_a_query_is_shown_in_its_own_window_and_its_place_in_the_text(client):
     app = page(layer=1, head=1, query=CONTEXT + 5, head_tab="pattern")
     request = client.store.list("head", 1)[0].request
     assert (request["part"], request["query"]) == (1, 5)
-    axis = next(one["data"][0] for one in figures(app) if one["data"][0]["type"] == "heatmap")
+    axis = next(figure["data"][0] for figure in figures(app) if figure["data"][0]["type"] == "heatmap")
     assert axis["y0"] == CONTEXT + 0.5 and axis["dy"] == 2 and np.isnan(unpacked(axis["z"])[0, 1])
     painted = part(page(layer=1, head=1, query=CONTEXT + 5), "painted")
-    seen = [value for value in painted["tips"][0]["values"] if value is not None]
-    assert painted["locked"] == CONTEXT + 5 and len(seen) == 6 and painted["tips"][0]["values"][CONTEXT] == seen[0]
+    values = [value for value in painted["tips"][0]["values"] if value is not None]
+    assert painted["locked"] == CONTEXT + 5 and len(values) == 6 and painted["tips"][0]["values"][CONTEXT] == values[0]
 
 
 def test_hovering_marks_what_a_token_reads_and_who_reads_it(client, monkeypatch):
@@ -131,9 +131,9 @@ def test_a_dragged_rectangle_becomes_an_exact_tile_and_closes(client):
 
 def test_a_pattern_is_blank_where_nothing_is_visible_and_keeps_every_number():
     masses = np.array([[1.0, 0.0], [0.25, 0.75]])
-    made = head_charts.pattern(masses, 0, 0, 1, 1)["data"][0]
-    np.testing.assert_allclose(unpacked(made["z"]), [[0.0, np.nan], [-0.60206, -0.1249387]], atol=1e-5)
-    np.testing.assert_array_equal(unpacked(made["customdata"]), np.float32([[1.0, np.nan], [0.25, 0.75]]))
+    heatmap = head_charts.pattern(masses, 0, 0, 1, 1)["data"][0]
+    np.testing.assert_allclose(unpacked(heatmap["z"]), [[0.0, np.nan], [-0.60206, -0.1249387]], atol=1e-5)
+    np.testing.assert_array_equal(unpacked(heatmap["customdata"]), np.float32([[1.0, np.nan], [0.25, 0.75]]))
     outside = head_charts.pattern(np.zeros((2, 2)), 0, 8, 1, None)["data"][0]
     assert np.isnan(unpacked(outside["z"])).all(), "keys after every query of the tile"
     paint, palette = painted.classes([None, 0.002, 0.003, 0.05, 0.3, 1.0], painted_weights.LEVELS)
@@ -146,7 +146,7 @@ def test_a_pattern_is_blank_where_nothing_is_visible_and_keeps_every_number():
 def test_numbers_name_their_windows_and_the_heads_that_read_alike(client):
     app = page(head="2.1", head_tab="numbers")
     assert columns(app, 1)["likeness"] == ["75% (70% to 80%)", "50%"] and columns(app, 1)["head"] == ["1.0", "0.1"]
-    badge = next(one for one in app.markdown if "numerically exact" in one.value)
+    badge = next(element for element in app.markdown if "numerically exact" in element.value)
     assert badge and "a weight would be off by up to 12.5%" in markup(app), "in the model's own type"
     labels = list(columns(page(head_tab="numbers", text=put(client, TWO_WINDOWS))))
     assert "window 1 of 2" in labels[0] and any("all 2 windows" in label for label in labels)
@@ -170,8 +170,8 @@ def test_sharpness_is_sent_to_the_browser_as_queries_and_keys(client):
     assert (sent["layer"], sent["head"], sent["t"], sent["query"]) == (2, 1, 0.55, CONTEXT - 1)
     assert sent["shape"] == {"heads": 2, "groups": 1, "length": CONTEXT, "size": 4} and sent["layers"] == [0, 1, 2]
     run = client.store.list("queries-keys", 1)[0]
-    held = np.frombuffer(b64decode(sent["mine"]), np.float16).reshape(CONTEXT, 4)
-    np.testing.assert_array_equal(held, run.array("query")[2, 1])
+    queries = np.frombuffer(b64decode(sent["mine"]), np.float16).reshape(CONTEXT, 4)
+    np.testing.assert_array_equal(queries, run.array("query")[2, 1])
     assert len(b64decode(sent["spread"])) == 2 * 3 * 2 * 2 * 4 and "0.10% at temperature 1" in markup(app)
 
 
@@ -186,17 +186,17 @@ def test_a_pinned_head_another_text_and_another_model_stand_beside(client):
     assert list(columns(app))[1:3] == ["head 2.1", "head 1.0"] and head(app) == "2.1"
     app = page(head="1.0", head_tab="pattern", beside="head")
     assert app.selectbox(key="other_head_pick").value == "1.1"
-    patterns = [one["data"][0] for one in figures(app) if one["data"][0]["type"] == "heatmap"]
+    patterns = [figure["data"][0] for figure in figures(app) if figure["data"][0]["type"] == "heatmap"]
     assert len(patterns) == 2 and len({(panel["zmin"], panel["zmax"]) for panel in patterns}) == 1, "one scale"
     first, second = (client.store.put_text(words * 40, "The pasted text") for words in ("one two. ", "three four. "))
     app = page(text=first, head="1.0", head_tab="numbers", beside="text", other_text=second)
     assert client.store.list("head", 1)[0].request["text"] == second and len(columns(app)) == 6
     app = page(head="1.0", head_tab="numbers", query=5, beside="model", other_model="demo-gpt2")
-    one, two = (client.store.list("head", 9)[place].request for place in (-1, 0))
+    newest, two = (client.store.list("head", 9)[place].request for place in (-1, 0))
     assert two["model"] == "demo-gpt2" and two["query"] == 5 and not app.error
     assert list(columns(app))[1:3] == ["head 1.0", "head 1.0 of demo-gpt2"]
-    mine, others = {"start": [0, 3, 7]}, {"start": [0, 1, 5, 8]}
-    assert [other.aligned(mine, token, others) for token in range(3)] == [0, 1, 2]
+    starts, other_starts = {"start": [0, 3, 7]}, {"start": [0, 1, 5, 8]}
+    assert [other.aligned(starts, token, other_starts) for token in range(3)] == [0, 1, 2]
 
 
 def test_an_error_of_the_card_is_one_sentence_and_the_map_stays(client):
@@ -209,9 +209,9 @@ def test_why_names_the_writers_and_a_row_of_a_head_chooses_it(client):
     app = page(layer=2, head=1, query=9, head_tab="why", why_key=4)
     request = client.store.list("why", 1)[0].request
     assert (request["query"], request["key_token"], request["part"]) == (9, 4, 0) and not app.error
-    heat = next(one["data"][0] for one in figures(app) if one["data"][0].get("x") == ["L1.H1", "embedding"])
+    heat = next(figure["data"][0] for figure in figures(app) if figure["data"][0].get("x") == ["L1.H1", "embedding"])
     assert heat["z"] == [[8.0, None], [None, -1.0]] and "Score 7.5, 7.0 of it drawn; 60%" in markup(app)
-    rows = next(shown for place in range(9) if "wrote it" in (shown := columns(app, place)))
+    rows = next(table for place in range(9) if "wrote it" in (table := columns(app, place)))
     assert rows["wrote it"] == ["L1.H1", "L0.mlp"] and rows["share"] == ["75% (62% to 88%)", "25%"]
     app = page(layer=2, head=1, query=9, head_tab="why", why_key=40)
     assert "key_token" not in client.store.list("why", 1)[0].request, "a key after its query is left out"

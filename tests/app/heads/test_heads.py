@@ -23,7 +23,7 @@ def page(**link: object) -> AppTest:
 
 def head(app: AppTest) -> str:
     """The head on the first card."""
-    return next(one.value for one in app.subheader if one.value.startswith("Head ")).removeprefix("Head ")
+    return next(title.value for title in app.subheader if title.value.startswith("Head ")).removeprefix("Head ")
 
 
 def pressed(app: AppTest, name: str, value: str) -> AppTest:
@@ -40,7 +40,7 @@ def test_the_page_opens_with_its_answer_and_the_first_head_of_the_task(client):
     assert app.title[0].value == "Head 2.1 reads farthest: 60.0% of its attention, above chance." and not app.error
     sent = part(app, "heads")
     assert head(app) == "2.1" and sent["chosen"] == [2, 1] and (len(sent["rows"]), sent["heads"]) == (LAYERS, HEADS)
-    assert {one["chip"]: one["best"] for one in sent["measures"]} == {
+    assert {measure["chip"]: measure["best"] for measure in sent["measures"]} == {
         "Reads farthest": "2.1",
         "Copies what came next": "0.1",
         "Sharpest": "2.1",
@@ -59,7 +59,7 @@ def test_a_task_opens_its_first_head_and_a_cell_another_one(client):
     assert app.title[0].value == "Head 0.1 copies what came next with 50.0% of its attention." and head(app) == "0.1"
     assert head(page(statistic="induction", order="lowest")) == "2.1"
     app = page(statistic="top_p_rank", head="2.0")
-    chips = [one["chip"] for one in part(app, "heads")["measures"]]
+    chips = [measure["chip"] for measure in part(app, "heads")["measures"]]
     assert head(app) == "2.0" and chips[3:] == ["Top-p rank (90%)"], "another statistic stands beside the tasks"
     assert app.title[0].value.startswith("Head 0.0 has the lowest top-p rank")
 
@@ -117,7 +117,7 @@ def test_all_heads_are_listed_from_either_end_or_against_another_statistic(clien
     app.segmented_control(key="order_pick").set_value("lowest").run()
     assert columns(app)["Induction score"][0] == "10.0%" and app.query_params["order"] == "lowest"
     app = page(heads_shown="scatter", statistic="induction", heads_across="max_prob", heads_colour="entropy")
-    points = next(one["data"][0] for one in figures(app) if one["data"][0].get("mode") == "markers")
+    points = next(figure["data"][0] for figure in figures(app) if figure["data"][0].get("mode") == "markers")
     assert points["customdata"] == [[0, 1], [1, 0], [1, 1], [2, 0], [2, 1]], "head 0.0 has no induction score"
     assert points["y"] == [0.5, 0.4, 0.3, 0.2, 0.1] and len(points["marker"]["color"]) == 5
     widths = points["marker"]["line"]["width"]
@@ -145,14 +145,14 @@ def test_names_are_asked_for_once_and_stand_on_map_card_and_tables(client):
 @pytest.mark.parametrize("names", [{}, {"loss_change": "change", "kl": "divergence"}], ids=["now", "earlier version"])
 def test_what_is_lost_without_heads_is_listed_and_painted(client, monkeypatch, names):
     def ablate(args: dict, text: str) -> Result:
-        made = ANSWERS["ablate"](args, text)
-        rows = [{names.get(name, name): value for name, value in row.items()} for row in made.numbers["rows"]]
-        return Result(made.numbers | {"rows": rows}, made.tables, made.arrays)
+        answer = ANSWERS["ablate"](args, text)
+        rows = [{names.get(name, name): value for name, value in row.items()} for row in answer.numbers["rows"]]
+        return Result(answer.numbers | {"rows": rows}, answer.tables, answer.arrays)
 
     monkeypatch.setitem(STUDIES, "ablate", ablate)
     app = page(heads_evidence="yes", layer=2, head=1)
     assert not app.error and client.asked.count("ablate") == 1, "the chosen head is among the exact passes"
-    lost = next(table for table in map(lambda at: columns(app, at), range(4)) if "without" in table)
+    lost = next(table for table in map(lambda place: columns(app, place), range(4)) if "without" in table)
     assert lost["loss rises by"][0] == "+7.5000" and "KL to all heads" in lost
     assert "2 blocks of this text, too few for an interval." in captions(app)
     painted = part(app, "painted", 1)
@@ -173,9 +173,9 @@ def test_the_studies_behind_the_names_are_shown_or_their_commands(client):
     ]
     line = {"name": "as Llama", "y": [5.5, 0.2], "low": None, "high": None, "paper": False}
     panel = {"title": "The second copy", "x": "step", "x_label": "training steps", "x_values": [50, 100]}
-    made = {"sentence": "Without the norm 6 of 6 learn it.", "rows": [], "columns": [], "notes": ["Read so."]}
-    made |= {"panels": [panel | {"y_label": "nats per token", "series": [line]}]}
-    put_studies(client.store, circuit=made | {"protocol": {"model": "demo", "command": "python x"}})
+    study = {"sentence": "Without the norm 6 of 6 learn it.", "rows": [], "columns": [], "notes": ["Read so."]}
+    study |= {"panels": [panel | {"y_label": "nats per token", "series": [line]}]}
+    put_studies(client.store, circuit=study | {"protocol": {"model": "demo", "command": "python x"}})
     assert "6 of 6 learn it." in markup(page(heads_evidence="yes"))
 
 

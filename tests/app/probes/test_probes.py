@@ -58,17 +58,17 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
         assert [trace["name"] for trace in chart["data"]] == ["Dense", "StreamingLLM", "chance (25%)"]
     assert all(len(trace["x"]) == len(PROBE_TASKS) for trace in tasks["data"])
     assert client.asked.count("probe") == 2, "nothing but the two stored ones"
-    shown = {column["label"]: column["shown"] for column in part(app, "table")["columns"]}
-    assert shown["method"] == ["Dense", "StreamingLLM"] and shown["right answers"][0] == "60% (51% to 68%)"
-    assert shown["points against dense"] == ["–", "−60 (−68 to −50)"] and shown["questions"] == ["120", "120"]
-    said = markup(app)
-    assert "<mark>a &lt;b&gt;code&lt;/b&gt;</mark>" in said and "token 77" in said, "one question, escaped"
+    table = {column["label"]: column["shown"] for column in part(app, "table")["columns"]}
+    assert table["method"] == ["Dense", "StreamingLLM"] and table["right answers"][0] == "60% (51% to 68%)"
+    assert table["points against dense"] == ["–", "−60 (−68 to −50)"] and table["questions"] == ["120", "120"]
+    page_text = markup(app)
+    assert "<mark>a &lt;b&gt;code&lt;/b&gt;</mark>" in page_text and "token 77" in page_text, "one question, escaped"
 
 
 def test_a_text_of_ones_own_shows_the_bundled_example_until_it_has_run(client):
-    mine = put(client, "a text that nobody has tested " * 40)
+    own_text = put(client, "a text that nobody has tested " * 40)
     for tab, button, charts in (("one", "probe_run", 3), ("every", "probe_every", 2)):
-        app = opened(text=mine, tests_tab=tab)
+        app = opened(text=own_text, tests_tab=tab)
         assert "Example meanwhile" in markup(app) and len(figures(app)) == charts and app.button(key=button)
     assert "Example meanwhile" not in markup(opened())
 
@@ -78,8 +78,8 @@ def test_tasks_and_their_counterparts_are_those_of_the_command():
     assert titles == {name: about[:2] for name, about in PROBE_TASKS.items()} and list(titles) == list(PROBE_TASKS)
     sets = {name: (texts.title, texts.axis, "sets of texts") for name, texts in SETS.items()}
     assert sets == PROBE_SETS and list(sets) == list(PROBE_SETS)
-    said = probe_results.ruler()
-    assert set(probe_results.RULER) < set(PROBE_TASKS) and all(name in said for name in probe_results.RULER.values())
+    ruler = probe_results.ruler()
+    assert set(probe_results.RULER) < set(PROBE_TASKS) and all(name in ruler for name in probe_results.RULER.values())
 
 
 def test_what_is_not_stored_is_a_job_with_its_price_and_shown_when_done(client):
@@ -90,9 +90,9 @@ def test_what_is_not_stored_is_a_job_with_its_price_and_shown_when_done(client):
     assert job.verb == "probe" and job.args["probes"] == ["several_needles"] and job.args["lengths"] == [256, 512, 1024]
     client.request(Undeclared("probe", job.args))
     client.states[JOB] = status("done", verb="probe", args=job.args)
-    said = app.run().title[0]
-    assert "dense attention gets 60% right" in said.proto.help and len(figures(app)) == 3
-    assert "Dense 60%" in said.value and len(said.value.split()) <= 15
+    title = app.run().title[0]
+    assert "dense attention gets 60% right" in title.proto.help and len(figures(app)) == 3
+    assert "Dense 60%" in title.value and len(title.value.split()) <= 15
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_the_map_has_the_axis_of_its_task(client, task, names, axis):
     app.button(key="probe_run").click().run()
     client.request(Undeclared("probe", client.states.pop(JOB).args))
     app = opened(probe=task)
-    shown = figures(app)[0]["layout"]["yaxis"]
-    assert shown["ticktext"] == names and shown["title"]["text"] == axis
+    axis_drawn = figures(app)[0]["layout"]["yaxis"]
+    assert axis_drawn["ticktext"] == names and axis_drawn["title"]["text"] == axis
     assert ("this model cannot do the task" in markup(app)) == (task == "labels")
 
 
@@ -144,10 +144,10 @@ def test_every_choice_stands_in_the_url_and_in_the_request(client):
     assert app.query_params["probe_methods"] == "none" and not app.exception
 
 
-@pytest.mark.parametrize(("link", "said"), [({"probe_reach": 77}, "“77”"), ({"probe_methods": "nothing"}, "“nothing”")])
-def test_a_link_that_cannot_be_is_one_sentence_and_the_page_stays(client, link, said):
+@pytest.mark.parametrize(("link", "why"), [({"probe_reach": 77}, "“77”"), ({"probe_methods": "nothing"}, "“nothing”")])
+def test_a_link_that_cannot_be_is_one_sentence_and_the_page_stays(client, link, why):
     app = opened(**link)
-    assert said in " ".join(caption.value.replace("\\", "") for caption in app.caption) and not app.error
+    assert why in " ".join(caption.value.replace("\\", "") for caption in app.caption) and not app.error
 
 
 def test_a_refusal_is_one_sentence_and_the_rest_stays(client):
@@ -162,9 +162,9 @@ def test_the_study_beyond_the_context_is_shown_where_it_is_stored(client):
     lines = [{"name": name, "y": [3.0, 4.0], "low": None, "high": None, "paper": False} for name in ("own", "NTK")]
     panel = {"title": "Loss by position", "x": "first", "x_label": "first token", "x_values": [1, 257], "series": lines}
     about = {"model": "demo", "window": 4096, "date": "2026-01-01", "command": "python x"}
-    made = {"sentence": "Beyond 2,048 tokens: NTK helps.", "rows": [], "columns": [], "notes": ["Read so."]}
-    made |= {"panels": [panel | {"y_label": "nats per token"}], "protocol": about}
-    put_studies(client.store, **{"length-extension": made})
+    study = {"sentence": "Beyond 2,048 tokens: NTK helps.", "rows": [], "columns": [], "notes": ["Read so."]}
+    study |= {"panels": [panel | {"y_label": "nats per token"}], "protocol": about}
+    put_studies(client.store, **{"length-extension": study})
     app = opened(tests_evidence="yes")
     assert "NTK helps." in markup(app) and len(figures(app)) == 4
 
@@ -181,6 +181,6 @@ def test_an_empty_cell_is_blank():
         "lost": 1,
     }
     rows = [{"length": length, "examples": n} | about for length, n in ((128, 4), (256, 4), (256, 16))]
-    made = probe_charts.grid(rows, "examples")
-    assert made["data"][0]["z"] == [[None, 1.0], [1.0, 1.0]] and len(made["layout"]["annotations"]) == 3
-    assert "2 prompts cut, the answer in 1" in made["data"][0]["customdata"][1][0] and json.dumps(made)
+    figure = probe_charts.grid(rows, "examples")
+    assert figure["data"][0]["z"] == [[None, 1.0], [1.0, 1.0]] and len(figure["layout"]["annotations"]) == 3
+    assert "2 prompts cut, the answer in 1" in figure["data"][0]["customdata"][1][0] and json.dumps(figure)

@@ -25,8 +25,8 @@ TWO = "quick~~streaming_llm"
 
 def spec(name: str, share: float | None = None, **settings: object) -> dict:
     """What the page asks of a method on the story's first 1,024 tokens."""
-    made = {"model": "demo", "text": cached.sample("story"), "window": 1024, "long_text": "first", "seed": 0}
-    return made | {"methods": [{"name": name, "settings": settings}], "share": share}
+    asked_of = {"model": "demo", "text": cached.sample("story"), "window": 1024, "long_text": "first", "seed": 0}
+    return asked_of | {"methods": [{"name": name, "settings": settings}], "share": share}
 
 
 def curve(app, name: str) -> dict:
@@ -120,7 +120,7 @@ def test_what_is_missing_has_one_button_with_the_price_of_all(client, page, monk
     assert (f"{missing} missing methods" in button.label) == (missing > 1) and "quality_ahead" not in keys(app)
     button.click().run()
     assert client.asked.count("evaluate") == missing and not app.error and not waiting(app)
-    assert [one["points"][0]["stop"] for one in part(app, "curves")["methods"]] == [0.25] * missing
+    assert [curve["points"][0]["stop"] for curve in part(app, "curves")["methods"]] == [0.25] * missing
 
 
 @pytest.mark.slow
@@ -185,15 +185,15 @@ def test_a_hostile_text_stays_text(client, page):
 def test_a_method_that_nobody_has_written_yet_needs_no_line_of_the_page(page):
     app = page(quality="later~~focus", quality_paint="later")
     assert curve(app, "later")["fixed"] and "needs calibration to change" in captions(app)
-    mine, real = DESCRIBED["focus"], describe()["focus"]
-    assert set(mine) == set(real) and set(mine["fields"][0]) == set(real["fields"][0])
+    by_hand, real = DESCRIBED["focus"], describe()["focus"]
+    assert set(by_hand) == set(real) and set(by_hand["fields"][0]) == set(real["fields"][0])
 
 
 def test_no_method_at_all_is_told_and_every_method_is_one_row(page):
     assert "Choose a method" in page(quality="none").info[0].value
-    every = [name for name, about in DESCRIBED.items() if about["saves"] == "reads" and name != "dense"]
-    app = page(quality="~~".join(every), quality_equal=25)
-    assert [one["name"] for one in part(app, "curves")["methods"]] == every
+    reading_less = [name for name, about in DESCRIBED.items() if about["saves"] == "reads" and name != "dense"]
+    app = page(quality="~~".join(reading_less), quality_equal=25)
+    assert [curve["name"] for curve in part(app, "curves")["methods"]] == reading_less
     assert len(app.slider) + len(app.select_slider) + len(app.selectbox) < 10, "controls of the method in front alone"
 
 
@@ -249,7 +249,7 @@ def test_memory_is_what_the_cache_really_holds(client, page):
     (point,) = curve(app, "snapkv")["points"]
     assert (point["share"], point["change"], point["held"], point["worst"]) == (0.5, 0.02, "2 MB", "3 MB")
     assert app.title[0].value.startswith("Keep 50% with SnapKV: +2.0%") and "from 16 stretches" in markup(app)
-    assert "painted" not in str([one.proto.component_name for one in app.get("bidi_component")])
+    assert "painted" not in str([element.proto.component_name for element in app.get("bidi_component")])
     app.slider(key="quality_memory.snapkv.ratio").set_value(0.9).run()
     assert app.query_params["quality_memory"] == "snapkv~ratio-0.9" and curve(app, "snapkv")["fixed"]
     assert client.store.find(Continuation(**wanted("snapkv", None, ratio=0.9)))

@@ -15,31 +15,31 @@ EVIL = '<img src="x" onerror="alert(1)"> **evil** [link](http://evil.example)'
 
 def poisoned(args: dict, text: str) -> Result:
     """An answer that carries a catalogue of its own, and names that are markup."""
-    made = evaluate(args, text)
+    answer = evaluate(args, text)
     lies = copy.deepcopy(DESCRIBED) | {"evil": copy.deepcopy(DESCRIBED["quick"])}
     for about in lies.values():
         about |= {"title": EVIL, "doc": EVIL, "paper": EVIL}
         for field in about["fields"]:
             field |= {"help": EVIL, "low": 7, "high": 9, "default": 8} if field["type"] == "int" else {"help": EVIL}
-    for row in made.numbers["rows"]:
+    for row in answer.numbers["rows"]:
         row |= {"title": EVIL, "label": EVIL}
-    return Result(made.numbers | {"methods": lies}, made.tables)
+    return Result(answer.numbers | {"methods": lies}, answer.tables)
 
 
 @pytest.fixture
 def imported(client, tmp_path):
     """A store into which a stranger's answers to the first questions of the page came."""
-    other = RunStore(tmp_path / "other")
+    stranger = RunStore(tmp_path / "other")
     (key, _), *_ = cached.samples()
     text = client.store.text(key)[1]
-    other.put_text(text, "The story")
-    made, reading = [], {"model": "demo", "text": key, "window": 1024, "long_text": "first", "seed": 0, "share": 0.25}
+    stranger.put_text(text, "The story")
+    ids, reading = [], {"model": "demo", "text": key, "window": 1024, "long_text": "first", "seed": 0, "share": 0.25}
     for spec in ({"name": "focus", "settings": {}, "router": "k4-top1"}, {"name": "streaming_llm", "settings": {}}):
         args = reading | {"methods": [spec]}
         answer = poisoned(args, text)
-        made.append(other.put(Undeclared("evaluate", args), answer, answer.numbers["protocol"], 1.0).id)
-    other.bundle(made, tmp_path / "stranger.zip")
-    assert len(client.store.unbundle(tmp_path / "stranger.zip").new) == len(made)
+        ids.append(stranger.put(Undeclared("evaluate", args), answer, answer.numbers["protocol"], 1.0).id)
+    stranger.bundle(ids, tmp_path / "stranger.zip")
+    assert len(client.store.unbundle(tmp_path / "stranger.zip").new) == len(ids)
     return client
 
 
@@ -51,9 +51,9 @@ def test_an_imported_bundle_changes_no_control_and_no_title(imported):
     ]
     assert app.slider(key="quality.focus.top").min == 1 and app.slider(key="quality.focus.top").max == 4
     assert [method["title"] for method in part(app, "curves")["methods"]] == ["Focus", "StreamingLLM"]
-    told = [one.value for kind in ("title", "markdown", "caption") for one in getattr(app, kind)]
-    helps = [one.help or "" for kind in ("slider", "select_slider", "selectbox") for one in getattr(app, kind)]
-    assert not any("evil" in words for words in [markup(app), *told, *helps])
+    texts = [element.value for kind in ("title", "markdown", "caption") for element in getattr(app, kind)]
+    helps = [widget.help or "" for kind in ("slider", "select_slider", "selectbox") for widget in getattr(app, kind)]
+    assert not any("evil" in words for words in [markup(app), *texts, *helps])
 
 
 def test_words_of_the_catalogue_are_escaped_where_they_are_markup(imported, monkeypatch):
@@ -63,5 +63,5 @@ def test_words_of_the_catalogue_are_escaped_where_they_are_markup(imported, monk
     monkeypatch.setitem(field, "name", "breadth")
     app = opened(quality="streaming_llm", quality_equal=25)
     assert r"\<b\>Bold" in app.title[0].value and "<b>Bold</b>" not in markup(app) + app.title[0].value
-    (help,) = [one.help for one in app.select_slider if one.key == "quality.streaming_llm.breadth"]
+    (help,) = [slider.help for slider in app.select_slider if slider.key == "quality.streaming_llm.breadth"]
     assert "<i>" not in help and r"\[does\]" in help

@@ -30,7 +30,7 @@ PROTOCOL = {"verb": "head-split", "model": "demo", "tokens": 64}
 def test_a_timed_method_says_its_speed_and_one_without_a_kernel_that_it_has_none(client, page):
     link = {"quality": "focus~~quick~~streaming_llm~~oracle_topk", "quality_equal": 25}
     app = page(**link, quality_paint="quick")
-    speeds = {one["name"]: one["points"][0]["speed"] for one in part(app, "curves")["methods"]}
+    speeds = {curve["name"]: curve["points"][0]["speed"] for curve in part(app, "curves")["methods"]}
     assert speeds == {
         "focus": "not timed",
         "quick": "not timed",
@@ -58,7 +58,7 @@ def test_what_is_quick_is_timed_as_the_slider_moves(client, page, monkeypatch, s
     """Without a click once the curves are there, so that speed follows the slider as quality does."""
     price = Price(seconds, seconds / 2, 2.0 * seconds, None, 0)
     usual = cached.predicted
-    monkeypatch.setattr(cached, "predicted", lambda *at: price if at[1].verb == "time-method" else usual(*at))
+    monkeypatch.setattr(cached, "predicted", lambda *args: price if args[1].verb == "time-method" else usual(*args))
     app = page(quality="quick~keys-64")
     assert ("quality_launch_quick" in keys(app)) is not unasked
     if unasked:
@@ -73,12 +73,12 @@ def test_what_is_quick_is_timed_as_the_slider_moves(client, page, monkeypatch, s
 
 
 @pytest.mark.parametrize(
-    "ends, told", [((1.12, 0.74, 1.76), "undecided (0.74 to 1.76"), ((1.8, 1.6, 2.0), "the prompt 1.80 times dense")]
+    "ends, verdict", [((1.12, 0.74, 1.76), "undecided (0.74 to 1.76"), ((1.8, 1.6, 2.0), "the prompt 1.80 times dense")]
 )
-def test_rounds_on_both_sides_of_one_decide_nothing(ends, told):
+def test_rounds_on_both_sides_of_one_decide_nothing(ends, verdict):
     numbers = {"speedup": {"prefill": dict(zip(("median", "low", "high"), ends, strict=True))}, "length": 1024}
-    asked = Asked("focus", {"title": "Focus", "kernels": ["prompt"], "ceiling": False}, None, {}, {}, 0)
-    assert told in timing.verdict(asked, timing.phases(numbers)) and set(PHASES) == {"prefill", "per_token"}
+    case = Asked("focus", {"title": "Focus", "kernels": ["prompt"], "ceiling": False}, None, {}, {}, 0)
+    assert verdict in timing.verdict(case, timing.phases(numbers)) and set(PHASES) == {"prefill", "per_token"}
 
 
 # --- search -----------------------------------------------------------------------------------------------------------
@@ -90,13 +90,13 @@ def test_a_search_is_a_job_about_the_page_s_prompts_and_its_chart_names_methods(
     app.button(key="quality_search").click()
     redrawn(app, "quality_search")
     assert app.get("progress") and app.query_params["job"], "a part of the page submitted it: it stands on top at once"
-    asked = {"model": "demo", "texts": [cached.sample("story")], "saves": "memory", "prefix": 128, "lose": 0.02}
-    asked |= {"methods": [{"name": "snapkv", "settings": {}}], "continuation": 128, "cuts": 32, "seed": 0}
-    assert (client.job.verb, client.job.args) == ("search", asked)
+    arguments = {"model": "demo", "texts": [cached.sample("story")], "saves": "memory", "prefix": 128, "lose": 0.02}
+    arguments |= {"methods": [{"name": "snapkv", "settings": {}}], "continuation": 128, "cuts": 32, "seed": 0}
+    assert (client.job.verb, client.job.args) == ("search", arguments)
     rows = [
-        {"method": "snapkv", "label": f"<b>{at}</b>", "budget": at / 4, "difference": 3 - at}
-        | {"stretches": 2 * at, "left": at > 2}
-        for at in (1, 2, 3)
+        {"method": "snapkv", "label": f"<b>{place}</b>", "budget": place / 4, "difference": 3 - place}
+        | {"stretches": 2 * place, "left": place > 2}
+        for place in (1, 2, 3)
     ]
     numbers = {
         "rows": rows,
@@ -110,7 +110,7 @@ def test_a_search_is_a_job_about_the_page_s_prompts_and_its_chart_names_methods(
         "notes": ["3 settings."],
         "protocol": {"verb": "search", "model": "demo", "tokens": 100},
     }
-    client.store.put(Undeclared("search", asked), Result(numbers), numbers["protocol"], 60.0)
+    client.store.put(Undeclared("search", arguments), Result(numbers), numbers["protocol"], 60.0)
     app = page(**link, quality_searching="yes")
     assert "Nothing passed. Nearest: &lt;b&gt;" in markup(app) and "quality_search" not in keys(app)
     (trace,) = figures(app)[-1]["data"]
@@ -126,19 +126,19 @@ def test_a_search_over_methods_that_read_less_leaves_out_those_that_look_at_ever
     text = put(client, "a text of some length " * 400)
     app = page(text=text, quality="streaming_llm~n_sink-2~~oracle_topk")
     app.button(key="quality_search").click().run()
-    asked = [{"name": "streaming_llm", "settings": {"n_sink": 2}}]
-    assert (client.job.verb, client.job.args["saves"], client.job.args["methods"]) == ("search", "reads", asked)
+    methods = [{"name": "streaming_llm", "settings": {"n_sink": 2}}]
+    assert (client.job.verb, client.job.args["saves"], client.job.args["methods"]) == ("search", "reads", methods)
     assert "quality_search" not in keys(page(text=text, quality="oracle_topk"))
 
 
-@pytest.mark.parametrize("prefix, window, there", [(512, 64, True), (256, 64, False), (256, 32, True)])
-def test_a_search_needs_a_prompt_of_eight_windows(client, page, monkeypatch, prefix, window, there):
+@pytest.mark.parametrize("prefix, window, offered", [(512, 64, True), (256, 64, False), (256, 32, True)])
+def test_a_search_needs_a_prompt_of_eight_windows(client, page, monkeypatch, prefix, window, offered):
     ratio, last = field("ratio", 0.5, low=0.0, high=0.99), field("window", window, low=1, high=1024)
     monkeypatch.setitem(DESCRIBED, "snapkv", method("SnapKV", ratio, last, saves="memory", competing=["ratio"]))
     text = put(client, "a text of some length " * 600)
     app = page(text=text, quality_saves="memory", quality_prefix=prefix, quality_searching="yes")
-    assert ("quality_search" in keys(app)) == there and not app.error
-    assert ("fewer than 8 windows" in markup(app)) != there
+    assert ("quality_search" in keys(app)) == offered and not app.error
+    assert ("fewer than 8 windows" in markup(app)) != offered
 
 
 def test_stretches_are_as_long_as_a_text_has_eight_times_and_four_are_needed(page):
@@ -167,22 +167,22 @@ def test_the_heads_of_duo_attention_stand_beside_what_the_text_would_miss(client
     assert not page(**chosen).error and "head-split" not in client.asked, "the drawer is closed"
     app = page(**chosen, quality_split="yes")
     assert not app.error and "It lets 1 of 2 keep every key." in markup(app) and "Of first order." in markup(app)
-    shown, way = columns(app), ["sinks and a window", "every key"]
-    assert shown["loss without it"] == ["0.2000", "−0.1000"]
-    assert shown["keeps"] == way and shown["would keep by loss"] == way[::-1]
+    table, way = columns(app), ["sinks and a window", "every key"]
+    assert table["loss without it"] == ["0.2000", "−0.1000"]
+    assert table["keeps"] == way and table["would keep by loss"] == way[::-1]
 
 
 def stored_table() -> dict:
     rows = [
         {"domain": "novels", "context": 1024, "share": share, "target": 512 * share, "method": entry.method}
-        | {"label": entry.label, "field": entry.field, "value": 1, "reached": share > 0.1 or at > 3, "kv_read": share}
-        | {"difference": at / 100, "difference_low": None, "difference_high": None, "attended": 512 * share}
+        | {"label": entry.label, "field": entry.field, "value": 1, "reached": share > 0.1 or n > 3, "kv_read": share}
+        | {"difference": n / 100, "difference_low": None, "difference_high": None, "attended": 512 * share}
         | {"reads_causal": share, "perplexity": 20.0}
-        for at, entry in enumerate(ENTRIES)
+        for n, entry in enumerate(ENTRIES)
         for share in (0.5, 0.25, 0.1, 0.05)
     ]
-    told = {"sentence": "At 5%.", "notes": ["A note."], "columns": study_columns("equal-budget")}
-    return told | {"rows": rows, "panels": panels(rows), "means": means(rows)}
+    study = {"sentence": "At 5%.", "notes": ["A note."], "columns": study_columns("equal-budget")}
+    return study | {"rows": rows, "panels": panels(rows), "means": means(rows)}
 
 
 LABELS = [entry.label for entry in ENTRIES]
@@ -190,7 +190,7 @@ LABELS = [entry.label for entry in ENTRIES]
 
 def equal_panel(app) -> dict:
     """The chart of a panel of the stored grid, among those of other studies: a line for each of its entries."""
-    (panel,) = [one for one in figures(app) if [trace["name"] for trace in one["data"]] == LABELS]
+    (panel,) = [figure for figure in figures(app) if [trace["name"] for trace in figure["data"]] == LABELS]
     return panel
 
 
@@ -207,7 +207,7 @@ def test_figure_1_is_redrawn_from_the_stored_table(page, monkeypatch):
     assert app.query_params["equal_panel"] == "Fetched, novels, 1,024 tokens"
     fetched = equal_panel(app)
     assert quality["layout"]["yaxis"]["autorange"] == "reversed" and "autorange" not in fetched["layout"]["yaxis"]
-    looks = {(one["line"]["color"], one["line"]["dash"], one["marker"]["symbol"]) for one in quality["data"]}
+    looks = {(line["line"]["color"], line["line"]["dash"], line["marker"]["symbol"]) for line in quality["data"]}
     assert len(looks) == len(ENTRIES), "no two methods look alike"
     assert quality["data"][0]["x"] == [2, 4, 10, 20] and quality["data"][0]["y"] == [0.0, 0.0, None, None]
 
@@ -218,9 +218,10 @@ def test_equal_bytes_and_what_stacks_run_stand_under_memory(page, monkeypatch):
     monkeypatch.setattr(asking, "study", lambda model, name: (stored.get(name), ""))
     for axis, hidden in (("held", "read_share"), ("read", "level_share")):
         app = page(quality_saves="memory", quality_evidence="yes", bytes_axis=axis)
-        assert not app.exception and "What a stack can run" in [one.value for one in app.header]
+        assert not app.exception and "What a stack can run" in [element.value for element in app.header]
         drawn = [
-            (one["layout"]["xaxis"]["title"]["text"], [trace["name"] for trace in one["data"]]) for one in figures(app)
+            (chart["layout"]["xaxis"]["title"]["text"], [trace["name"] for trace in chart["data"]])
+            for chart in figures(app)
         ]
         for panel in study["panels"]:
             lines = panel["x_label"], [line["name"] for line in panel["series"]]

@@ -48,7 +48,7 @@ def test_the_page_opens_with_its_answer_and_the_curves_of_chance_prior_best_and_
     assert [ends[0] for ends in linear["intervals"]] == [1, 2, 4, 8]
     assert linear["intervals"][1][1:] == [pytest.approx(0.39), pytest.approx(0.41)]
     assert client.asked.count("route-at") == 1 and asked(client)["made"] == MADE
-    assert repeat.TITLE in [one.label for one in app.expander], "its code and its bundle can be taken along"
+    assert repeat.TITLE in [expander.label for expander in app.expander], "its code and its bundle can be taken along"
     table = columns(page(route_tab="table"))
     assert table["router"][:2] == ["oracle", "Saap-style MLP"] and table["router"][4] == "GWR linear"
     numbers = [table[name][4] for name in ("paper: recall", "gap closed, mean of heads", "95% interval")]
@@ -109,9 +109,9 @@ def test_one_token_is_painted_with_what_is_found_and_missed(client):
     app = page(**link)
     request = asked(client, "route-visit")
     assert [request[name] for name in ("layer", "head", "position", "min_distance")] == [1, 1, 60, 64]
-    shown = part(app, "painted")
-    assert shown["locked"] == 60 and shown["paint"][0] == shown["paint"][1] == 1 and shown["paint"][2] == 4
-    assert shown["paint"][58] == 7 and shown["paint"][61] == -1, "too near; after the token"
+    painted = part(app, "painted")
+    assert painted["locked"] == 60 and painted["paint"][0] == painted["paint"][1] == 1 and painted["paint"][2] == 4
+    assert painted["paint"][58] == 7 and painted["paint"][61] == -1, "too near; after the token"
     assert "GWR linear visits 2 of 64 buckets" in markup(app)
     app = page(**link, route_l="4.0")
     assert client.asked.count("route-visit") == 1, "another budget needs no pass"
@@ -160,9 +160,9 @@ def test_own_texts_are_a_job_and_its_result_is_shown(client):
 def inside_the_model(args: dict, text: str) -> Result:
     """The second way loses least."""
     rows = [
-        {"method": one["name"], "settings": {"window": 64} | one.get("settings", {}), "title": "StreamingLLM"}
+        {"method": method["name"], "settings": {"window": 64} | method.get("settings", {}), "title": "StreamingLLM"}
         | {"reads_causal": 0.25, "difference": loses, "difference_low": None, "difference_high": None}
-        for one, loses in zip(args["methods"], (0.2, 0.1, 0.3), strict=True)
+        for method, loses in zip(args["methods"], (0.2, 0.1, 0.3), strict=True)
     ]
     return Result({"rows": rows, "notes": [], "protocol": protocol("evaluate", args, 64)})
 
@@ -180,7 +180,7 @@ def test_fitted_indexers_show_the_heads_that_starve_by_name_and_what_they_were_n
     assert columns(app, 1)["reads by"] == ["DSA", "MoBA", "StreamingLLM"]
     inside = asked(client, "evaluate")
     assert (inside["text"], inside["share"], inside["long_text"]) == (texts[-1], 0.25, "first")
-    assert [one["name"] for one in inside["methods"]] == ["indexer", "indexer", "streaming_llm"]
+    assert [method["name"] for method in inside["methods"]] == ["indexer", "indexer", "streaming_llm"]
     assert "MoBA finds 40%" in markup(app) and "1 of 2 heads get less than half of their best: 5%" in markup(app)
     assert figures(app)[0]["data"][0]["x"] == ["2.1 previous token", "1.0 sink"]
     request = asked(client, "route-visit")
@@ -191,8 +191,8 @@ def test_fitted_indexers_show_the_heads_that_starve_by_name_and_what_they_were_n
     leaves = {"method": "indexer", "kind": "dsa", "texts": texts}
     assert client.job.verb == "export-eviction" and leaves.items() <= client.job.args.items()
     about = {"sentence": "It loses 0.01 nats.", "protocol": protocol("export-eviction", client.job.args, 64)}
-    made = Result(about, arrays={"zip": np.arange(4, dtype=np.uint8)})
-    client.store.put(ExportEviction(**client.job.args), made, made.numbers["protocol"], 1.0)
+    bundle = Result(about, arrays={"zip": np.arange(4, dtype=np.uint8)})
+    client.store.put(ExportEviction(**client.job.args), bundle, bundle.numbers["protocol"], 1.0)
     app.run()
     assert "It loses 0.01 nats." in markup(app) and not app.exception
     assert not [button for button in app.button if button.key == "route_own_certify"]
@@ -237,8 +237,8 @@ def test_texts_come_in_as_parts_of_a_long_one_or_several_at_once(client):
     assert "route_run" not in keys(app)
     app.button(key="route_cut").click().run()
     chosen = app.session_state["route_corpus"].split("+")
-    name, whole = client.store.text(app.session_state["text"])
-    assert "".join(client.store.text(key)[1] for key in chosen) == whole and len(chosen) == 6
+    name, full_text = client.store.text(app.session_state["text"])
+    assert "".join(client.store.text(key)[1] for key in chosen) == full_text and len(chosen) == 6
     assert client.store.text(chosen[5])[0] == f"{name}, part 6 of 6" and "route_run" in keys(app)
     assert own_texts.parts("ab cd\nef gh ij", 3) == ["ab cd\n", "ef gh ", "ij"]
     app = page(route_tab="fit")
@@ -289,8 +289,8 @@ def test_what_the_slider_says_can_be_taken_along(client):
     app = page(route_l="3.25")
     assert GAINS["reads"] in markup(app)
     app.button(key="routing_make").click().run()
-    assert client.asked.count("take") == 1 and [one.value[:11] for one in app.error] == ["The packing"]
-    (run,) = [one for one in client.store.list("route-at") if one.request["visited"] == 3.25]
+    assert client.asked.count("take") == 1 and [error.value[:11] for error in app.error] == ["The packing"]
+    (run,) = [stored for stored in client.store.list("route-at") if stored.request["visited"] == 3.25]
     (setting,) = settings_of(run)
     assert setting.spec == {"name": "bucket_routing", "settings": {"visited": int(run.numbers["l"])}}
     (recall,) = [row["recall"] for row in run.numbers["means"] if row["router"] == "gwr_linear"]

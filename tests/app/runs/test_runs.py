@@ -17,7 +17,7 @@ from app.runs import run_pages, run_words, two_runs
 from app.selection import state
 from app.selection.menu import PAGES
 from app.ui import jobs
-from tests.made.in_process import go, markup, opened as opened_page, part
+from tests.made.in_process import go, markup, opened as opened_page, part, tables
 from tests.made.results import STUDIES
 
 RUNS = "runs"
@@ -30,11 +30,11 @@ def opened(**link):
     return app
 
 
-def computed(client, **more):
+def computed(client, **changed):
     """A run of `groups` on the first sample."""
-    args = {"model": "demo", "text": cached.samples()[0][0], "long_text": "windows", "router": "k4-top1"} | more
-    made = STUDIES["groups"](args, "some words " * 30)
-    return client.store.put(Undeclared("groups", args), made, {"tokens": 60, "model": "demo"}, 2.0)
+    args = {"model": "demo", "text": cached.samples()[0][0], "long_text": "windows", "router": "k4-top1"} | changed
+    answer = STUDIES["groups"](args, "some words " * 30)
+    return client.store.put(Undeclared("groups", args), answer, {"tokens": 60, "model": "demo"}, 2.0)
 
 
 def test_the_list_is_searched_and_filtered(client):
@@ -90,9 +90,8 @@ def test_two_runs_are_compared_the_main_number_first(client):
     app.selectbox(key="run_other").set_value(second.id).run()
     assert not app.error and not app.exception
     assert (app.selectbox(key="runs_table").value, app.selectbox(key="runs_column").value) == ("groups", "share")
-    sent = [json.loads(one.proto.json)[0] for one in app.get("bidi_component") if "table" in one.proto.component_name]
-    asked = next(table for table in sent if table["label"].startswith("Differences"))
-    assert [column["values"][0] for column in asked["columns"]] == ["router", "k4-top1", "k8-top2"]
+    differences = next(table for table in tables(app) if table["label"].startswith("Differences"))
+    assert [column["values"][0] for column in differences["columns"]] == ["router", "k4-top1", "k8-top2"]
     app.selectbox(key="runs_column").set_value("purity").run()
     assert "matched by layer and group" in markup(app)
     chart = json.loads(app.get("plotly_chart")[-1].proto.spec)
@@ -114,10 +113,10 @@ def beside(labels: list, keys: list[str]) -> Beside:
     ],
 )
 def test_rows_are_drawn_by_what_names_them(rows, kinds):
-    made = two_runs.chart(rows, "share")
-    assert [trace["type"] for trace in made["data"]] == kinds
+    figure = two_runs.chart(rows, "share")
+    assert [trace["type"] for trace in figure["data"]] == kinds
     if len(rows.keys) == 2:
-        assert made["layout"]["xaxis"]["range"] == made["layout"]["yaxis"]["range"], (
+        assert figure["layout"]["xaxis"]["range"] == figure["layout"]["yaxis"]["range"], (
             "one scale, with equal ones on a line"
         )
     assert f"higher in {len(rows.labels)} and lower in 0; share differs by +1 " in two_runs.sentence(rows, "share")
@@ -138,8 +137,8 @@ def test_numbers_columns_and_settings_are_named_in_words():
     assert run_words.number("rows.9.x", numbers) == "x (row 10)"
     assert run_words.column("reads_kv") == "reads per key-value head"
     methods = {"oracle_topk": {"title": "Oracle top-k"}, "focus": {"title": "Focus"}}
-    said = run_words.settings("methods oracle_topk (k 51), focus, router my_router, rope as_trained, focus 2", methods)
-    assert said == "methods Oracle top-k (k 51), Focus, router my_router, rope as trained, focus 2"
+    words = run_words.settings("methods oracle_topk (k 51), focus, router my_router, rope as_trained, focus 2", methods)
+    assert words == "methods Oracle top-k (k 51), Focus, router my_router, rope as trained, focus 2"
     assert compare.main("evaluate", {"bins": ["n"], "rows": ["loss", "perplexity"]}) == ("rows", "perplexity")
     assert compare.main("x", {"bins": ["n"]}) == ("bins", "n")
 
@@ -148,9 +147,9 @@ def test_a_default_that_is_named_is_no_difference():
     def run(**settings) -> Run:
         return SimpleNamespace(request={"methods": [{"name": "focus", "settings": settings}], "seed": 0}, protocol={})
 
-    known = {"focus": {"top": 1, "window": 128}}
-    assert configuration(run(), run(top=1), known) == []
-    assert configuration(run(), run(top=2), known) == [("methods.0.settings.top", 1, 2)]
+    defaults = {"focus": {"top": 1, "window": 128}}
+    assert configuration(run(), run(top=1), defaults) == []
+    assert configuration(run(), run(top=2), defaults) == [("methods.0.settings.top", 1, 2)]
     assert configuration(run(), run(top=1)) == [("methods.0.settings.top", None, 1)]
 
 
@@ -168,11 +167,11 @@ def test_a_run_opens_on_its_page_with_every_control(client):
 
 
 def test_every_kind_of_run_has_a_page_that_is_there():
-    shown = {verb: run_pages.shows(verb) for verb in COMMANDS}
-    shown |= {name: run_pages.shows("study", {"name": name}) for name in STORED}
-    assert all(shown[name] or not study.page for name, study in STORED.items())
-    assert shown["evaluate"] and shown["runs"] is None
-    for page, tab in filter(None, shown.values()):
+    pages = {verb: run_pages.shows(verb) for verb in COMMANDS}
+    pages |= {name: run_pages.shows("study", {"name": name}) for name in STORED}
+    assert all(pages[name] or not study.page for name, study in STORED.items())
+    assert pages["evaluate"] and pages["runs"] is None
+    for page, tab in filter(None, pages.values()):
         assert page in PAGES
         for name, value in tab.items():
             assert in_address(state.CONTROLS[name].from_address(value)) == value
@@ -186,15 +185,15 @@ def test_a_run_without_a_note_opens_with_what_its_arguments_name(client):
 
 
 def test_a_bundle_comes_in_and_is_opened(client, tmp_path):
-    other, out = RunStore(tmp_path / "other"), io.BytesIO()
-    key = other.put_text("Marguerite kept the ferry. " * 9, "ferry.txt")
+    stranger, out = RunStore(tmp_path / "other"), io.BytesIO()
+    key = stranger.put_text("Marguerite kept the ferry. " * 9, "ferry.txt")
     args = {"model": "demo", "text": key, "long_text": "windows", "router": "k4-top1"}
-    run = other.put(Undeclared("groups", args), STUDIES["groups"](args, "some words " * 9), {"tokens": 18}, 2.0)
-    other.bundle([run.id], out)
+    run = stranger.put(Undeclared("groups", args), STUDIES["groups"](args, "some words " * 9), {"tokens": 18}, 2.0)
+    stranger.bundle([run.id], out)
     app = opened()
     app.file_uploader[0].upload("bundle.zip", out.getvalue(), "application/zip").run()
     assert not app.exception and not app.error and app.success
-    assert app.query_params["run"] == run.id and "from a bundle" in " ".join(one.value for one in app.markdown)
+    assert app.query_params["run"] == run.id and "from a bundle" in " ".join(element.value for element in app.markdown)
     app.file_uploader[0].upload("evil.zip", b"no zip <script>", "application/zip").run()
     assert len(app.error) == 1 and "no zip file" in app.error[0].value
 
@@ -214,9 +213,9 @@ def test_a_price_over_the_limit_offers_less(client):
             Undeclared("start", args), STUDIES["start"](args, "words"), {"tokens": 100, "model": "demo"}, 1.0
         )
         for shuffled in (False, True) if place else ():
-            asked = args | {"shuffled": shuffled}
-            made = STUDIES["groups"](asked, "some words")
-            client.store.put(Undeclared("groups", asked), made, {"tokens": 100, "model": "demo"}, 100.0)
+            arguments = args | {"shuffled": shuffled}
+            answer = STUDIES["groups"](arguments, "some words")
+            client.store.put(Undeclared("groups", arguments), answer, {"tokens": 100, "model": "demo"}, 100.0)
     app = opened_page("groups", text=key)
     assert "groups" not in client.asked
     offered = {button.label.partition(",")[0]: button for button in app.button if "_smaller_" in button.key}
@@ -230,8 +229,8 @@ def test_a_price_over_the_limit_offers_less(client):
 def test_a_long_job_over_the_limit_offers_less_in_its_own_controls(client):
     app = opened_page("text")
     args = {"model": "demo", "phase": 1, "steps": 1, "tokens_per_step": 1}
-    made = STUDIES["inspect"]({"model": "demo"}, "a b")
-    client.store.put(Undeclared("train-router", args), made, {"model": "demo"}, 90_000.0)
+    answer = STUDIES["inspect"]({"model": "demo"}, "a b")
+    client.store.put(Undeclared("train-router", args), answer, {"model": "demo"}, 90_000.0)
     go(app, "training")
     offered = [button for button in app.button if button.key.startswith("train_run_smaller")]
     assert offered[0].label.startswith("25 steps") and "longer than 10 min" in markup(app)

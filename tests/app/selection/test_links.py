@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.made.in_process import at, redrawn
 
 EXAMPLES = [json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/examples").glob("*/manifest.json")]
-GROUPS = [one["id"] for one in EXAMPLES if one["verb"] == "groups"]
+GROUPS = [example["id"] for example in EXAMPLES if example["verb"] == "groups"]
 FOLDED = ("budgets", "route_tab")  # controls of details that are folded one below the other
 MORE = {  # what a page shows only when it is asked for
     "runs": {"run": GROUPS[0], "run_other": GROUPS[1]},
@@ -63,47 +63,47 @@ def drawn(tmp_path_factory):
 def widgets(block) -> list:
     """Every widget below a block with a key of its own; what is folded away is no choice of a page, except for what
     stands behind its "Settings"."""
-    found = []
-    for one in block.children.values():
-        if hasattr(one, "children"):
-            closed = one.type == "popover" and one.proto.popover.label != "Settings"
-            closed |= one.type == "expander" and not one.proto.expanded
-            found += [] if closed else widgets(one)
-        elif one.type in KINDS and getattr(one, "key", None):
-            found.append(one)
-    return found
+    below = []
+    for child in block.children.values():
+        if hasattr(child, "children"):
+            closed = child.type == "popover" and child.proto.popover.label != "Settings"
+            closed |= child.type == "expander" and not child.proto.expanded
+            below += [] if closed else widgets(child)
+        elif child.type in KINDS and getattr(child, "key", None):
+            below.append(child)
+    return below
 
 
 def shown(app) -> dict[str, str]:
     """key -> value of every control there is, also of the sidebar."""
-    return {one.key: str(one.value) for part in (app.main, app.sidebar) for one in widgets(part)}
+    return {widget.key: str(widget.value) for part in (app.main, app.sidebar) for widget in widgets(part)}
 
 
-def choose(one, word: str) -> None:
+def choose(widget, word: str) -> None:
     """Choose an option as a browser does, by its label: AppTest wants the value behind it."""
 
-    class Chosen(type(one)):
+    class Chosen(type(widget)):
         @property
         def _widget_state(self) -> WidgetState:
             if self.type == "selectbox":
                 return WidgetState(id=self.id, string_value=word)
             return WidgetState(id=self.id, string_array_value={"data": [word]})
 
-    one.__class__ = Chosen
+    widget.__class__ = Chosen
 
 
-def move(one) -> bool:
+def move(widget) -> bool:
     """Give a control another value; whether it has one."""
-    if one.disabled or one.type in ("multiselect", "text_input") or isinstance(one.value, (tuple, list)):
+    if widget.disabled or widget.type in ("multiselect", "text_input") or isinstance(widget.value, (tuple, list)):
         return False
-    if one.type in ("toggle", "checkbox"):
-        one.set_value(not one.value)
-    elif one.type in ("slider", "number_input"):
-        up, down = (round((one.value or 0) + step, 9) for step in (one.step, -one.step))
-        one.set_value(up if one.max is None or up <= one.max else down)
-    elif len(one.options) > 1:
-        now = None if one.value is None else str(one.format_func(one.value))
-        choose(one, [word for word in one.options if word != now][-1])
+    if widget.type in ("toggle", "checkbox"):
+        widget.set_value(not widget.value)
+    elif widget.type in ("slider", "number_input"):
+        up, down = (round((widget.value or 0) + step, 9) for step in (widget.step, -widget.step))
+        widget.set_value(up if widget.max is None or up <= widget.max else down)
+    elif len(widget.options) > 1:
+        now = None if widget.value is None else str(widget.format_func(widget.value))
+        choose(widget, [word for word in widget.options if word != now][-1])
     else:
         return False
     return True
@@ -127,16 +127,16 @@ def test_the_address_restores_every_control_for_a_stranger(drawn, page):
             app.query_params[control] = tab
             app.run()
         for _ in range(MOST):
-            new = [one for one in widgets(app.main) if one.key not in tried]
-            tried |= {one.key for one in new}
-            if not (now := [one.key for one in new if move(one)]):
+            new = [widget for widget in widgets(app.main) if widget.key not in tried]
+            tried |= {widget.key for widget in new}
+            if not (now := [widget.key for widget in new if move(widget)]):
                 break
             moved += now
             app.run()
             assert not app.exception, app.exception[0].message
         address = dict(app.query_params)
-        mine, theirs = shown(app), shown(at(page, **address).run())
-        assert {key: (mine[key], theirs.get(key)) for key in mine if mine[key] != theirs.get(key)} == {}, address
+        values, theirs = shown(app), shown(at(page, **address).run())
+        assert {key: (values[key], theirs.get(key)) for key in values if values[key] != theirs.get(key)} == {}, address
     print(f"{page}: {len(moved)} moved: {', '.join(moved)}")
     assert moved or page == "text"
 
@@ -145,7 +145,7 @@ def turn(app, control: str, tab: str) -> dict[str, str]:
     """Open a tab; what the page's controls show then."""
     app.session_state[control] = tab  # what the tabs' own callback does
     redrawn(app, f"{control}_{tab}_open" if control in FOLDED else f"{control}_pick")
-    return {one.key: str(one.value) for one in widgets(app.main)}
+    return {widget.key: str(widget.value) for widget in widgets(app.main)}
 
 
 @pytest.mark.slow
@@ -158,15 +158,15 @@ def test_a_tab_shows_again_what_was_chosen_on_it(drawn, page):
         turn(app, control, tab)
         tried = set()
         for _ in range(MOST):
-            new = [one for one in widgets(app.main) if one.key not in tried]
-            tried |= {one.key for one in new}
-            if not (now := [one.key for one in new if move(one)]):
+            new = [widget for widget in widgets(app.main) if widget.key not in tried]
+            tried |= {widget.key for widget in new}
+            if not (now := [widget.key for widget in new if move(widget)]):
                 break
             redrawn(app, *now)
             walked += now
-        mine, address = turn(app, control, tab), dict(app.query_params)
+        values, address = turn(app, control, tab), dict(app.query_params)
         turn(app, control, tabs[place - 1])
-        assert turn(app, control, tab) == mine
+        assert turn(app, control, tab) == values
         assert dict(app.query_params) == address
     print(f"{page}: {len(walked)} moved: {', '.join(walked)}")
     assert walked

@@ -177,24 +177,24 @@ def test_cells_show_numbers_as_a_reader_expects():
     assert [Column("a", "share", digits=4).show(0.00123), Column("a", "whole").show(12345.0)] == ["0.12%", "12,345"]
 
 
-ALIASES = [(command, one) for command in COMMANDS.values() for one in fields_of(command) if one.declared.control]
+ALIASES = [(command, field) for command in COMMANDS.values() for field in fields_of(command) if field.declared.control]
 
 
-@pytest.mark.parametrize(("command", "one"), ALIASES, ids=lambda value: getattr(value, "verb", "") or value.name)
-def test_page_command_line_schema_and_declaration_agree(command, one):
-    control = state.CONTROLS[one.declared.control]
-    schema = one.json_schema()
-    option = fields(command.verb)[one.name]
+@pytest.mark.parametrize(("command", "field"), ALIASES, ids=lambda value: getattr(value, "verb", "") or value.name)
+def test_page_command_line_schema_and_declaration_agree(command, field):
+    control = state.CONTROLS[field.declared.control]
+    schema = field.json_schema()
+    option = fields(command.verb)[field.name]
     chosen_later = control.default is None  # such as the text in use
-    assert control.default == one.default == option.default or chosen_later
-    assert schema.get("default") == (None if one.default is None else one.default)
-    limits = (one.declared.low, one.declared.high)
+    assert control.default == field.default == option.default or chosen_later
+    assert schema.get("default") == (None if field.default is None else field.default)
+    limits = (field.declared.low, field.declared.high)
     assert (schema.get("minimum"), schema.get("maximum")) == limits == (option.declared.low, option.declared.high)
     if control.declared.control:  # else the page offers a choice of its own of what the command takes
         assert (control.declared.low, control.declared.high) == limits
     offered = control.declared.options or (() if control.default is None else (control.default,))
     for value in offered:
-        assert value is None or one.check(value) == value, "what a page offers, the command takes"
+        assert value is None or field.check(value) == value, "what a page offers, the command takes"
 
 
 @pytest.mark.parametrize(

@@ -56,14 +56,14 @@ def asks(part: str = "", timer: bool = False) -> dict:
 
 
 def begins(*parts: str) -> dict:
-    said = ForwardMsg(new_session={"name": "x"})
-    said.metadata.run.fragment_ids.extend(parts)
-    return {"type": "websocket.send", "bytes": said.SerializeToString()}
+    message = ForwardMsg(new_session={"name": "x"})
+    message.metadata.run.fragment_ids.extend(parts)
+    return {"type": "websocket.send", "bytes": message.SerializeToString()}
 
 
 def ends(status: str) -> dict:
-    said = ForwardMsg(script_finished=ForwardMsg.ScriptFinishedStatus.Value(status))
-    return {"type": "websocket.send", "bytes": said.SerializeToString()}
+    message = ForwardMsg(script_finished=ForwardMsg.ScriptFinishedStatus.Value(status))
+    return {"type": "websocket.send", "bytes": message.SerializeToString()}
 
 
 def through(*steps: dict) -> list[str]:
@@ -138,8 +138,8 @@ def uploaded(server, sizes: list[int], **headers: str) -> list[int]:
         async with Session(server.address) as reader:
             await reader.open()
             return [
-                await asyncio.to_thread(put, server, reader.session, str(at), size, **headers)
-                for at, size in enumerate(sizes)
+                await asyncio.to_thread(put, server, reader.session, str(number), size, **headers)
+                for number, size in enumerate(sizes)
             ]
 
     return asyncio.run(visits())
@@ -173,9 +173,9 @@ def test_no_page_of_another_site_gets_in_and_nothing_is_asked_outside(small):
         with pytest.raises(InvalidStatus, match="403"):
             asyncio.run(knocks(origin))
     asyncio.run(knocks(f"http://{small.address}"))
-    asked = urllib.request.Request(f"http://{small.address}/", headers={"Origin": "http://example.org"})
+    request = urllib.request.Request(f"http://{small.address}/", headers={"Origin": "http://example.org"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(asked)
+        urllib.request.urlopen(request)
     assert OUTSIDE not in small.log
     assert foreign("https://a.example", "b.example") and not foreign("https://a.example:8", "a.example:8")
     assert not foreign(None, "a.example")

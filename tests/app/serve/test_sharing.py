@@ -139,7 +139,7 @@ VERIFIED = {"is_logged_in": True, "email_verified": True}
 
 
 @pytest.mark.parametrize(
-    ("user", "shown"),
+    ("user", "key"),
     [
         ({"is_logged_in": False}, "sign_in"),
         (VERIFIED | {"email": "x@example.org"}, "sign_out"),
@@ -153,10 +153,10 @@ VERIFIED = {"is_logged_in": True, "email_verified": True}
         (VERIFIED | {"email": "one@example.org"}, None),
     ],
 )
-def test_with_a_provider_only_the_verified_and_listed_come_in(client, monkeypatch, user, shown):
+def test_with_a_provider_only_the_verified_and_listed_come_in(client, monkeypatch, user, key):
     app = signed_in(monkeypatch, user, auth=AUTH, focuscope=ALLOWED)
-    assert [button.key for button in app.button if button.key in ("sign_in", "sign_out")] == ([shown] if shown else [])
-    assert bool(app.selectbox) == (shown is None)
+    assert [button.key for button in app.button if button.key in ("sign_in", "sign_out")] == ([key] if key else [])
+    assert bool(app.selectbox) == (key is None)
 
 
 @pytest.mark.parametrize(

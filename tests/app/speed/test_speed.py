@@ -24,10 +24,10 @@ def page(**link: object) -> AppTest:
     return opened("speed", **link)
 
 
-def launching(text: str | None = None, **more: object) -> dict:
+def launching(text: str | None = None, **settings: object) -> dict:
     """The arguments that the tab's defaults stand for."""
     args = {"model": "demo", "text": text or cached.samples()[0][0], "router": "k4-top1", "new_tokens": 32}
-    return args | {"top": None, "window": None, "n_sink": None, "length": None, "repeats": 5} | more
+    return args | {"top": None, "window": None, "n_sink": None, "length": None, "repeats": 5} | settings
 
 
 def test_without_a_run_it_says_what_nobody_can_pass_and_shows_only_hollow_marks(client):
@@ -75,10 +75,10 @@ def test_the_button_submits_a_launch_with_every_setting_and_the_job_is_watched(c
 def test_a_stored_launch_shows_both_sides_spread_proof_and_opponent(client):
     client.done("launch", launching(), 30.0)
     app = page()
-    said = markup(app)
+    page_text = markup(app)
     assert app.title[0].value == "Each token 1.25x slower. Prompt 1.25x slower."
     for words in ("estimated crossover", "A chip", "0.9999999", "2.0e-06", "flash-attn 2 (needs"):
-        assert words in said
+        assert words in page_text
     sides = columns(app)
     assert sides["dense"][0] == "8.0 ms (7.0–9.0)" and sides["sparse"][-1] == "not measurable here"
     assert sides["sparse is"][1:4] == ["0.80 times as fast", "1.00 times as fast", "1.00 times the bytes"]
@@ -103,7 +103,7 @@ def test_both_texts_stand_side_by_side_with_the_first_difference_marked(client):
 
 
 @pytest.mark.parametrize(
-    "mine, other, hit",
+    "first, second, hit",
     [
         (" one two", " one ten", " two"),
         (" one", " one two", None),
@@ -114,9 +114,9 @@ def test_both_texts_stand_side_by_side_with_the_first_difference_marked(client):
         (" a, b", " ab", " a,"),
     ],
 )
-def test_the_difference_is_a_whole_word(mine, other, hit):
-    cut = measured.pieces("before ", mine, other)
-    assert "".join(cut["pieces"]) == "before " + mine
+def test_the_difference_is_a_whole_word(first, second, hit):
+    cut = measured.pieces("before ", first, second)
+    assert "".join(cut["pieces"]) == "before " + first
     assert (cut["pieces"][cut["hit"]] if cut["hit"] >= 0 else None) == hit
 
 
@@ -137,8 +137,8 @@ def test_shapes_are_timed_by_bench_and_drawn_with_crossover_bound_and_paper(clie
     assert any("2,000" in shape.get("label", {}).get("text", "") for shape in curve["layout"]["shapes"])
     assert "Dense wins below about 2,000 tokens" in app.title[0].value and len(time["data"]) == 5
     assert columns(app, 1)["cosine, mean of tokens"] == ["1.000000", "0.700000"]
-    for said in ("bench attention --model demo ", "--lengths 1024,4096,16384", "--heads 8 "):
-        assert said in app.code[0].value
+    for option in ("bench attention --model demo ", "--lengths 1024,4096,16384", "--heads 8 "):
+        assert option in app.code[0].value
 
 
 def test_a_real_routers_groups_are_timed_for_the_loaded_model(client):
@@ -236,10 +236,10 @@ def test_the_evidence_shows_what_was_measured_once_of_kernels_large_models_and_s
     monkeypatch.setattr(asking, "study", lambda model, name: (studies.get(name), ""))
     monkeypatch.setattr(asking, "study_names", lambda model: list(studies))
     app = page(speed_evidence="yes")
-    said, rows = markup(app), [table for table in tables(app) if table["label"] == "Rows of the study"]
-    assert not app.error and "Not measured on a GPU" in said and "Qwen2.5-1.5B: " in said
+    page_text, rows = markup(app), [table for table in tables(app) if table["label"] == "Rows of the study"]
+    assert not app.error and "Not measured on a GPU" in page_text and "Qwen2.5-1.5B: " in page_text
     assert len(rows) == len(stored) == 5, "the kernels, two whole shapes and two layers of one, and the sliders"
-    assert "1 of 2 within their target" in said and "Chromium 1 on 2 cores" in said
+    assert "1 of 2 within their target" in page_text and "Chromium 1 on 2 cores" in page_text
     studies.clear()
-    commands = " ".join(one.value for one in page(speed_evidence="yes").code)
+    commands = " ".join(code.value for code in page(speed_evidence="yes").code)
     assert [commands.count(f"study {name}") for name in ("kernels", "pages", "sliders")] == [1, 1, 1]

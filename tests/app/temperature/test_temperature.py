@@ -48,8 +48,8 @@ def test_of_a_large_model_the_layer_in_use_is_sent_alone(client, monkeypatch):
 
 def test_every_head_is_measured_exactly_in_the_study(client):
     app = page(layer=1, head=1, sharpness="max_prob")
-    (asked,) = [run.request for run in client.store.list("temperature")]
-    assert (asked["t"], asked["layer"], asked["head"]) == (list(SOFTMAX), 1, 1)
+    (request,) = [run.request for run in client.store.list("temperature")]
+    assert (request["t"], request["layer"], request["head"]) == (list(SOFTMAX), 1, 1)
     layers, heads = figures(app)[:2]
     assert [trace["name"] for trace in layers["data"]] == [f"layer {layer}" for layer in range(LAYERS)]
     widths = [[trace["line"]["width"] for trace in figure["data"]] for figure in (layers, heads)]
@@ -58,8 +58,8 @@ def test_every_head_is_measured_exactly_in_the_study(client):
 
 def test_temperatures_are_trained_with_every_setting(client, monkeypatch):
     def fitted(args, text):
-        found = {"held_out": [3.25, 3.125], "temperature": [0.5, 0.75], "notes": []}
-        return Result(found | {"protocol": protocol("fit-method", args, 64)})
+        numbers = {"held_out": [3.25, 3.125], "temperature": [0.5, 0.75], "notes": []}
+        return Result(numbers | {"protocol": protocol("fit-method", args, 64)})
 
     monkeypatch.setitem(STUDIES, "fit-method", fitted)
     app = page(temperature_evidence="yes")
@@ -67,8 +67,8 @@ def test_temperatures_are_trained_with_every_setting(client, monkeypatch):
     assert client.job.args == {"model": "demo", "method": "focal_learned"}
     client.done("fit-method", client.job.args)
     client.states.clear()
-    told = markup(page(temperature_evidence="yes"))
-    assert "changes by −0.1250 nats per token" in told and "(1 is dense attention): 0.50, 0.75." in told
+    page_text = markup(page(temperature_evidence="yes"))
+    assert "changes by −0.1250 nats per token" in page_text and "(1 is dense attention): 0.50, 0.75." in page_text
     client.states.clear()
     app = page(temperature_evidence="yes", learned_steps=20, learned_rate=0.01)
     app.button(key="learned_preset_False").click().run()
@@ -145,9 +145,9 @@ def test_a_temperature_for_every_layer_is_measured_and_stands_in_the_url(client)
     assert app.query_params["by_layer"] == "0.6~0.8~1"
     app.button(key="by_layer_none").click().run()
     assert "by_layer" not in app.query_params and "All are 1, which is dense attention" in markup(app)
-    every = app.button(key="by_layer_all")
-    assert every.label == "All layers at t = 0.4", "the number, not the name of a slider that stands elsewhere"
-    every.click().run()
+    by_layer = app.button(key="by_layer_all")
+    assert by_layer.label == "All layers at t = 0.4", "the number, not the name of a slider that stands elsewhere"
+    by_layer.click().run()
     assert app.query_params["by_layer"] == "0.4~0.4~0.4"
 
 
@@ -165,8 +165,8 @@ def test_a_refusal_is_one_sentence_and_the_rest_stays(client):
 
 def test_intervals_are_drawn_only_where_they_are_known():
     table = {"t": [0.5, 1.0], "difference": [0.2, 0.0], "low": [0.1, 0.0], "high": [0.4, 0.0]}
-    (known,) = temperature_charts.change({"a": table}, "t", "t")["data"]
-    assert known["error_y"]["array"] == [pytest.approx(0.2), 0]
-    assert known["error_y"]["arrayminus"][0] == pytest.approx(0.1)
+    (line,) = temperature_charts.change({"a": table}, "t", "t")["data"]
+    assert line["error_y"]["array"] == [pytest.approx(0.2), 0]
+    assert line["error_y"]["arrayminus"][0] == pytest.approx(0.1)
     (unknown,) = temperature_charts.change({"a": table | {"low": [None, None]}}, "t", "t")["data"]
     assert unknown["error_y"]["visible"] is False and json.dumps(unknown)

@@ -35,16 +35,16 @@ def test_a_stop_opens_its_screen_with_its_sentence_and_leads_on(client, monkeypa
     monkeypatch.setattr(Page, "run", lambda self: None)
     app = at(page, **controls).run()
     assert not app.exception and app.session_state["page_shown"] == page
-    said = markup(app).partition('<p class="fs-said">')[2].partition("</p>")[0]
-    assert SAID[step] in said
+    sentence = markup(app).partition('<p class="fs-said">')[2].partition("</p>")[0]
+    assert SAID[step] in sentence
     # What is the control's default, the address leaves out.
     assert {app.query_params.get(name, value) == value for name, value in controls.items()} == {True}
     ways = {link.proto.label: link.proto.query_string for link in app.main.get("page_link")}
     names = list(TOUR_STEPS)
     place = names.index(step)
-    for label, other in (("Back", place - 1), ("Next", place + 1)):
-        assert (label in ways) == (0 <= other < len(names))
-        assert label not in ways or f"step={names[other]}" in ways[label]
+    for label, target in (("Back", place - 1), ("Next", place + 1)):
+        assert (label in ways) == (0 <= target < len(names))
+        assert label not in ways or f"step={names[target]}" in ways[label]
     assert not client.asked
 
 

@@ -121,8 +121,8 @@ def test_some_layers_alone_get_groups(client):
 
 
 def test_texts_are_chosen_and_a_folder_only_below_the_root(client, tmp_path, monkeypatch):
-    mine = client.store.put_text("words and words", "my <b>text")
-    assert page(train_corpus=mine).multiselect(key="train_corpus_texts_pick").value == [mine]
+    own_text = client.store.put_text("words and words", "my <b>text")
+    assert page(train_corpus=own_text).multiselect(key="train_corpus_texts_pick").value == [own_text]
     assert "corpus “books” is not available" in captions(page(train_corpus="books"))
     (tmp_path / "corpora" / "books").mkdir(parents=True)
     monkeypatch.setattr(brought, "CORPORA", tmp_path / "corpora")
@@ -144,16 +144,16 @@ def test_a_finished_training_shows_its_curves_and_its_router(client):
     shares, loss = figures(app)
     assert [trace["name"] for trace in loss["data"]] == ["one step", "mean of 5 steps", "hard, as at inference"]
     assert len(shares["data"]) == 4 and "1/K = 25.0%" in shares["data"][-1]["name"]
-    table, said = columns(app), markup(app)
+    table, page_text = columns(app), markup(app)
     assert table["perplexity"] == ["20.00", "22.00", "21.00", "23.00"]
-    assert table["against reading everything"][1] == "+10.0%" and "from 4.00 to 3.70 nats" in said
-    assert "95% interval over 8 documents, +0.0040 to +0.0160" in said
+    assert table["against reading everything"][1] == "+10.0%" and "from 4.00 to 3.70 nats" in page_text
+    assert "95% interval over 8 documents, +0.0040 to +0.0160" in page_text
     assert any("from 1 run on this machine" in (button.help or "") for button in app.button)
     app.button(key="job_use").click().run()
     assert app.query_params["router"] == "k4-top1-mine" and len(app.title[0].value.split()) <= 15
-    said = app.title[0].proto.help
-    assert "learned for 100 steps" in said
-    assert "its groups are better than random centroids (+0.0100 nats per token" in said
+    page_text = app.title[0].proto.help
+    assert "learned for 100 steps" in page_text
+    assert "its groups are better than random centroids (+0.0100 nats per token" in page_text
 
 
 def test_a_training_draws_its_curve_before_it_has_ended(client):
@@ -174,10 +174,10 @@ def test_a_training_draws_its_curve_before_it_has_ended(client):
 
 
 def test_a_refusal_is_one_sentence_with_a_way_on(client):
-    said = "9 groups are balanced over the tokens of a step, and it has 8: choose fewer groups."
-    client.states["0123456789ab"] = status("failed", verb="train-router", args={"groups": 9, "top": 1}, error=said)
+    refusal = "9 groups are balanced over the tokens of a step, and it has 8: choose fewer groups."
+    client.states["0123456789ab"] = status("failed", verb="train-router", args={"groups": 9, "top": 1}, error=refusal)
     app = page(job="0123456789ab")
-    assert [error.value.replace("\\", "") for error in app.error] == [said] and app.button(key="job_resume")
+    assert [error.value.replace("\\", "") for error in app.error] == [refusal] and app.button(key="job_resume")
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_numbers_of_earlier_weights_say_so(client):
     for revision, marked in (("abc", False), ("old", True)):
         numbers = training.dominance()
         put_studies(client.store, dominance=numbers | {"protocol": numbers["protocol"] | {"revision": revision}})
-        badges = [one.value for one in page(evidence="collapse").markdown if "earlier weights" in one.value]
+        badges = [badge.value for badge in page(evidence="collapse").markdown if "earlier weights" in badge.value]
         assert bool(badges) == marked
 
 
@@ -239,9 +239,9 @@ def test_ablations_draw_whatever_study_has_panels(client):
 
 
 def test_a_conclusion_that_came_out_otherwise_on_the_first_model_says_so_where_it_is_told(client):
-    for name, said in (("groups-k8-top1", "no longer significant"), ("lengths", "the other way round")):
+    for name, conclusion in (("groups-k8-top1", "no longer significant"), ("lengths", "the other way round")):
         put_studies(client.store, **{name: (STUDIES / f"{name}.json").read_text()})
-        assert f"{said} with this model" in markup(page(evidence="ablations", ablation=name))
+        assert f"{conclusion} with this model" in markup(page(evidence="ablations", ablation=name))
 
 
 def test_sliders_balance_anew_and_stand_in_the_url(client):
@@ -269,4 +269,4 @@ def test_every_bundled_study_without_a_page_of_its_own_is_drawn_with_its_rows(cl
     put_studies(client.store, **{path.stem: path.read_text()})
     app = page(evidence="ablations", ablation=path.stem)
     assert not app.error and len(figures(app)) == len(study["panels"])
-    assert {len(shown) for shown in columns(app).values()} == {len(study["rows"])}
+    assert {len(cells) for cells in columns(app).values()} == {len(study["rows"])}

@@ -43,8 +43,8 @@ def test_every_number_is_python_s_on_the_same_rounded_queries_and_keys():
     sent = {"queries": halves(queries), "keys": halves(keys), "asked": ASKED}
     sent |= {"size": SIZE, "length": LENGTH, "scaling": SCALING}
     program = (PARTS / "attention.js").read_text() + SCRIPT
-    for asked, answer in zip(ASKED, by_node(program, sent), strict=True):
-        first, weights = by_python(queries.astype(float), keys.astype(float), **asked)
+    for case, answer in zip(ASKED, by_node(program, sent), strict=True):
+        first, weights = by_python(queries.astype(float), keys.astype(float), **case)
         entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum()
         assert answer["first"] == first
         np.testing.assert_allclose(answer["weights"], weights, atol=1e-5)

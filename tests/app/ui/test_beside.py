@@ -34,10 +34,10 @@ def test_groups_stand_beside_another_router(client, monkeypatch):
 def test_section_five_stands_beside_its_controls_when_it_is_opened(client):
     app = opened(GROUPS, groups_controls="yes")
     assert "group is 60% of one kind." in markup(app)
-    shown = next(
-        part(app, "table", at)["columns"] for at in range(3) if part(app, "table", at)["columns"][0]["label"] == "layer"
+    table_columns = next(
+        part(app, "table", n)["columns"] for n in range(3) if part(app, "table", n)["columns"][0]["label"] == "layer"
     )
-    cells = {n: column["shown"] for n, column in enumerate(shown)}
+    cells = {n: column["shown"] for n, column in enumerate(table_columns)}
     assert cells[0] == ["paper", "0", "1", "2"] and cells[1] == ["16.0%", *["30.0%"] * 3]
     assert cells[4][0] == "0.89" and "Punctuation (96% pure)" in cells[10][0]
     assert "group-controls" in client.asked

@@ -29,13 +29,13 @@ def read(command: str) -> dict:
 def test_a_page_without_a_drawer_of_its_own_ends_in_the_code_of_what_it_shows(client):
     text = put(client, "a text of some length " * 4)
     app = opened("links", text=text, distance="8")
-    assert [one.label for one in app.expander].count(repeat.TITLE) == 1 and not app.code, "written when it is opened"
+    assert [fold.label for fold in app.expander].count(repeat.TITLE) == 1 and not app.code, "written when it is opened"
     app.session_state["repeat_rest"] = True
     app.run()
-    lines, commands = (one.value for one in app.code[-2:])
+    lines, commands = (code.value for code in app.code[-2:])
     (run,) = client.store.list("pairs")
-    given = read(next(line for line in commands.splitlines() if " pairs " in line))
-    assert given["text"] == text and given["min_distance"] == run.request["min_distance"]
+    arguments = read(next(line for line in commands.splitlines() if " pairs " in line))
+    assert arguments["text"] == text and arguments["min_distance"] == run.request["min_distance"]
     assert f"{text} is “" in markup(app) and "pairs.tables['pairs'].plot(y='attention', backend='plotly')" in lines
     calls = [node for node in ast.walk(ast.parse(lines)) if isinstance(node, ast.Call)]
     assert f"python -m analysis {calls[0].args[0].value}" in commands.splitlines() and "pairs = fs.run(" in lines
@@ -44,8 +44,8 @@ def test_a_page_without_a_drawer_of_its_own_ends_in_the_code_of_what_it_shows(cl
 @pytest.mark.parametrize(("view", "verbs"), [("generate", ["generate"]), ("speed", ["launch", "bench"])])
 def test_a_page_with_a_drawer_of_its_own_has_no_second_one(client, view, verbs):
     app = opened(view)
-    assert [one.label for one in app.expander].count(repeat.TITLE) == 1
-    lines, commands = (one.value for one in app.code[-2:])
+    assert [fold.label for fold in app.expander].count(repeat.TITLE) == 1
+    lines, commands = (code.value for code in app.code[-2:])
     assert [line.split()[3] for line in commands.splitlines()] == verbs
     assert all(f"{verb} = fs.run(" in lines for verb in verbs)
 
@@ -54,12 +54,12 @@ def test_a_page_with_a_drawer_of_its_own_has_no_second_one(client, view, verbs):
 def test_the_command_of_a_stored_run_asks_for_what_the_run_was_asked(verb):
     runs = [read_run(manifest.parent) for manifest in (CACHE / "demo" / "examples").glob("*/manifest.json")]
     for run in [run for run in runs if run.verb == verb]:
-        usual = {name: one.default for name, one in fields(verb).items()}
-        given = usual | read(command_of(run))
+        usual = {name: field.default for name, field in fields(verb).items()}
+        arguments = usual | read(command_of(run))
         left = {"made", "text", "texts", "methods", "config"}
         wanted = {name: value for name, value in run.request.items() if value not in (None, "") and name not in left}
-        assert given | wanted == given and given["verb"] == verb
-        assert (given.get("text") or "story") in [run.request.get("text"), *sample_texts()]
+        assert arguments | wanted == arguments and arguments["verb"] == verb
+        assert (arguments.get("text") or "story") in [run.request.get("text"), *sample_texts()]
         assert command_of(run, elsewhere=True).replace("TEXT", str(run.request.get("text"))) == command_of(run)
 
 
@@ -67,9 +67,9 @@ def test_a_page_ends_in_the_papers_it_rests_on(client):
     app = opened("groups", text=put(client, "a text of some length " * 4))
     app.session_state["cite"] = True
     app.run()
-    (entry,) = [one.value for one in app.code if one.value.startswith("@")]
+    (entry,) = [code.value for code in app.code if code.value.startswith("@")]
     assert entry.startswith("@misc{focus,") and entry.count("@") == 1
-    assert foot.CITE not in [one.label for one in opened("runs").expander]
+    assert foot.CITE not in [expander.label for expander in opened("runs").expander]
 
 
 def test_every_page_leads_on_to_others_with_controls_that_there_are():
@@ -87,24 +87,24 @@ def test_a_pair_that_nobody_chose_leads_to_its_head(client):
     links = {link.proto.label: parse_qs(link.proto.query_string) for link in app.get("page_link")}
     arc_link = {"layer": "0", "head": "0", "query": str(arc["query"]), "why_key": str(arc["key"])}
     wanted = {"at": "map", "model": "demo", "text": text, "router": "k4-top1"} | arc_link
-    assert links["The head that reads this pair"] == {name: [said] for name, said in wanted.items()}
+    assert links["The head that reads this pair"] == {name: [label] for name, label in wanted.items()}
     assert links["All far pairs of this text"]["pair"] == [f"0.0.{arc['query']}.{arc['key']}"]
     assert "layer" not in app.query_params, "a link is no choice"
 
 
-@pytest.mark.parametrize("link, there", [({}, True), ({"classroom": "yes"}, False)])
-def test_a_class_makes_no_zip(client, link, there):
-    assert ("Make the zip" in [button.label for button in opened("worth", **link).button]) == there
+@pytest.mark.parametrize("link, offered", [({}, True), ({"classroom": "yes"}, False)])
+def test_a_class_makes_no_zip(client, link, offered):
+    assert ("Make the zip" in [button.label for button in opened("worth", **link).button]) == offered
 
 
 def test_classroom_mode_has_large_charts_and_no_tables_and_every_link_keeps_it(client):
     text = put(client, WORDS)
-    for link, size, kept in (({}, None, None), ({"classroom": "yes"}, {"size": charts.PROJECTED}, ["yes"])):
+    for link, size, in_link in (({}, None, None), ({"classroom": "yes"}, {"size": charts.PROJECTED}, ["yes"])):
         app = opened("links", text=text, distance=16, pairs_more="yes", **link)
         fonts = [json.loads(chart.proto.spec)["layout"].get("font") for chart in app.get("plotly_chart")]
         assert fonts and all(letters == size for letters in fonts) and not app.error
-        names = [one.proto.component_name for one in app.get("bidi_component")]
-        assert ("focuscope_table" in names) == (kept is None) == ("scroll-snap-type" not in markup(app))
+        names = [element.proto.component_name for element in app.get("bidi_component")]
+        assert ("focuscope_table" in names) == (in_link is None) == ("scroll-snap-type" not in markup(app))
         links = [parse_qs(link.proto.query_string) for link in app.main.get("page_link")]
-        assert links and all(link.get("classroom") == kept for link in links)
-        assert ("classroom" in app.query_params) == (kept is not None)
+        assert links and all(link.get("classroom") == in_link for link in links)
+        assert ("classroom" in app.query_params) == (in_link is not None)

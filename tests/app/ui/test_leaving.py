@@ -22,11 +22,11 @@ SOME = "a text of some length " * 4
 
 
 @pytest.fixture
-def held(monkeypatch):
+def empty_report(monkeypatch):
     """An empty report outside of a session."""
-    kept = []
-    monkeypatch.setattr(st, "session_state", SimpleNamespace(setdefault=lambda name, made: kept))
-    return kept
+    parts = []
+    monkeypatch.setattr(st, "session_state", SimpleNamespace(setdefault=lambda name, default: parts))
+    return parts
 
 
 def test_a_stamped_csv_keeps_any_text_is_read_by_pandas_and_starts_no_formula():
@@ -40,10 +40,10 @@ def test_a_stamped_csv_keeps_any_text_is_read_by_pandas_and_starts_no_formula():
     assert len(read) == 7
 
 
-def test_the_report_shows_hostile_words_as_they_are_and_runs_no_picture(held):
+def test_the_report_shows_hostile_words_as_they_are_and_runs_no_picture(empty_report):
     values = {HOSTILE: [HOSTILE] * 250, "n": [None] * 250}
     report.keep(FACTS | {"title": HOSTILE, "text": HOSTILE}, PICTURE, report.numbers(values))
-    page = report.page(held)
+    page = report.page(empty_report)
     assert "<script" not in page and "&lt;script&gt;" in page and "data:image/svg+xml;base64," in page
     assert "The first 200 of 250 rows" in page and page.count("<tr>") == 201
     assert 'src="http' not in page and "src=x" not in page.replace("&lt;img src=x&gt;", "")
@@ -57,9 +57,9 @@ def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client,
     text = put(client, HOSTILE)
     app = opened(text=text, start_more="yes")
     assert app.button(key="start_text_menu_keep").click().run() and not app.exception
-    (kept,) = app.session_state[report.KEPT]
-    page = report.page([kept])
-    assert text in kept.facts["text"] and "background:#C97A14" in page and ">1–2<" in page and "times chance" in page
+    (stored,) = app.session_state[report.KEPT]
+    page = report.page([stored])
+    assert text in stored.facts["text"] and "background:#C97A14" in page and ">1–2<" in page and "times chance" in page
     assert "<script" not in page and "<img" not in page and "&lt;script&gt;" in page
     go(app, "groups")
     assert app.button(key="report_remove_0").click().run() and app.session_state[report.KEPT] == []
@@ -68,14 +68,14 @@ def test_a_painted_text_is_kept_with_its_colours_and_every_token_escaped(client,
 def test_characters_of_several_tokens_stand_once_in_a_kept_text():
     tokens = {"piece": ["a", "⟨E4⟩", "⟨BD⟩⟨A0⟩", " b"], "start": [0, 1, 1, 2], "end": [1, 2, 2, 4], "window": [0] * 4}
     palette = [{"light": "#112233", "mix": 20, "name": "<b>"}, {"light": "#445566", "mix": 100, "name": "two"}]
-    said = export.text_as_html(tokens, [0, 0, 1, -1], palette, "x & y")
-    assert said.startswith("<p>x &amp; y: ") and "&lt;b&gt;" in said
-    assert said.endswith(
+    html = export.text_as_html(tokens, [0, 0, 1, -1], palette, "x & y")
+    assert html.startswith("<p>x &amp; y: ") and "&lt;b&gt;" in html
+    assert html.endswith(
         '<span style="background:#11223333">a</span><span style="background:#445566ff">你</span> b</div>'
     )
 
 
-def test_what_has_no_room_is_refused_with_the_reason(held, monkeypatch):
+def test_what_has_no_room_is_refused_with_the_reason(empty_report, monkeypatch):
     monkeypatch.setattr(report, "MOST_BYTES", 2_000)
     report.keep(FACTS, "", "1")
     with pytest.raises(BadSetting, match="remove something first"):
@@ -83,7 +83,7 @@ def test_what_has_no_room_is_refused_with_the_reason(held, monkeypatch):
     monkeypatch.setattr(report, "MOST", 1)
     with pytest.raises(BadSetting, match="holds 1 things"):
         report.keep(FACTS, "", "1")
-    assert len(held) == 1
+    assert len(empty_report) == 1
 
 
 def test_every_chart_says_where_it_is_from(client):
@@ -113,13 +113,13 @@ def test_the_zip_of_a_router_is_made_once_and_offered(client, monkeypatch):
     assert not app.exception
     method = {"name": "focus", "router": run.request["router"]}
     assert packed == [{"run": run.id, "method": method, "model": "demo"}]
-    (download,) = [one.proto for one in app.get("download_button") if one.proto.label.startswith("focuscope-focus")]
-    assert download.label == "focuscope-focus.zip, 4 kB" and README in [one.value for one in app.code]
-    assert "groups_make" not in [one.key for one in app.run().button] and len(packed) == 1, (
+    (download,) = [file.proto for file in app.get("download_button") if file.proto.label.startswith("focuscope-focus")]
+    assert download.label == "focuscope-focus.zip, 4 kB" and README in [code.value for code in app.code]
+    assert "groups_make" not in [button.key for button in app.run().button] and len(packed) == 1, (
         "a stored zip needs no click"
     )
-    (made,) = client.store.list("take")
-    assert cached.array(made, "zip").tobytes() == bytes(range(4))
+    (bundle,) = client.store.list("take")
+    assert cached.array(bundle, "zip").tobytes() == bytes(range(4))
 
 
 def test_what_cannot_be_taken_is_said_in_its_place(client):

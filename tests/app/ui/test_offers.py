@@ -33,12 +33,12 @@ OFFERED = [
 ]
 
 
-@pytest.mark.parametrize("smaller, asked, offered", OFFERED)
-def test_a_room_offers_less_of_its_own_work(monkeypatch, smaller, asked, offered):
+@pytest.mark.parametrize("smaller, work, offered", OFFERED)
+def test_a_room_offers_less_of_its_own_work(monkeypatch, smaller, work, offered):
     monkeypatch.setitem(st.session_state, "probe_reach", 256)
-    found = smaller(asked)
-    assert {scope.words: scope.share for scope in found} == pytest.approx(offered)
-    for scope in found:
+    scopes = smaller(work)
+    assert {scope.words: scope.share for scope in scopes} == pytest.approx(offered)
+    for scope in scopes:
         for name, value in scope.controls.items():
             assert CONTROLS[name].from_address(str(value).replace("False", "no")) == value, name
 
@@ -51,9 +51,9 @@ def test_a_run_that_does_not_fit_the_memory_is_refused_with_the_part_that_does(c
         cached, "predicted", lambda store, request, tokens, card: Price(1.0, 1.0, 1.0, 10**6 * tokens, 1)
     )
     app = opened("groups", text=key)
-    assert "groups" not in client.asked and not [one for one in app.button if one.key.startswith("run_")]
+    assert "groups" not in client.asked and not [button for button in app.button if button.key.startswith("run_")]
     assert "not started. It needs about" in markup(app) and "300 MB are free" in markup(app)
-    (offered,) = [one for one in app.button if one.key.startswith("memory_")]
+    (offered,) = [button for button in app.button if button.key.startswith("memory_")]
     offered.click().run()
     assert "groups" in client.asked and not app.error
     assert client.store.text(app.query_params["text"])[0].startswith("long.txt (first ")
@@ -88,11 +88,11 @@ def test_a_smaller_scope_runs_when_it_is_clicked(big, view, verb, times):
     key = big.store.put_text("word " * 1150, "long.txt")
     app = opened(view, text=key)
     assert verb not in big.asked
-    cut = next(one for one in app.button if one.key.startswith("run_") and "quarter" in one.label)
+    cut = next(button for button in app.button if button.key.startswith("run_") and "quarter" in button.label)
     assert cut.label.endswith(", ~6 s")
     cut.click().run()
     assert big.asked.count(verb) == times and not app.error
-    assert not [one for one in app.button if one.key.startswith(f"run_{verb}")], "nothing is offered once more"
+    assert not [button for button in app.button if button.key.startswith(f"run_{verb}")], "nothing is offered once more"
     (run,) = big.store.list(verb)
     assert run.request["text"] == app.query_params["text"] != key
     app.run()
@@ -100,9 +100,9 @@ def test_a_smaller_scope_runs_when_it_is_clicked(big, view, verb, times):
 
 
 def test_a_smaller_job_is_submitted_when_it_is_clicked(big, monkeypatch):
-    monkeypatch.setattr(training_requests, "price", lambda asked, card: Price(900.0, 600.0, 1200.0, None, 2, 0.1))
+    monkeypatch.setattr(training_requests, "price", lambda request, card: Price(900.0, 600.0, 1200.0, None, 2, 0.1))
     app = opened("training", evidence="train", train_steps=400)
-    scopes = [one for one in app.button if "_smaller_" in one.key]
+    scopes = [button for button in app.button if "_smaller_" in button.key]
     assert scopes and not big.states
     scopes[0].click().run()
     (job,) = big.states.values()

@@ -6,8 +6,8 @@ from app.ui import painted
 def table(rows) -> dict:
     """Tokens from (window, start, end, piece)."""
     columns = zip(*rows, strict=True)
-    made = dict(zip(("window", "start", "end", "piece"), map(list, columns), strict=True))
-    return made | {"word": [""] * len(rows)}
+    values = dict(zip(("window", "start", "end", "piece"), map(list, columns), strict=True))
+    return values | {"word": [""] * len(rows)}
 
 
 BYTES = table(

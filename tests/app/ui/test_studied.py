@@ -9,8 +9,8 @@ from app.ui import studied
 from tests.made.in_process import PATIENCE
 
 
-def drawn(x: list, **more) -> dict:
-    lines = [series("ours", [float(at) for at in range(len(x))], **more)]
+def drawn(x: list, **options) -> dict:
+    lines = [series("ours", [float(place) for place in range(len(x))], **options)]
     return studied.panel_figure(Panel.of(panel("Loss", "x", "by", x, "nats", lines)), ["ours"])
 
 
@@ -27,8 +27,8 @@ def drawn(x: list, **more) -> dict:
     ],
 )
 def test_words_are_not_joined_and_a_long_curve_has_no_marks(x, mode, kind):
-    made = drawn(x)
-    assert made["data"][0]["mode"] == mode and made["layout"]["xaxis"].get("type") == kind
+    figure = drawn(x)
+    assert figure["data"][0]["mode"] == mode and figure["layout"]["xaxis"].get("type") == kind
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_words_are_not_joined_and_a_long_curve_has_no_marks(x, mode, kind):
     ],
 )
 def test_names_on_the_axis_have_room(x, named):
-    made = drawn(x)
-    assert made["layout"]["xaxis"]["ticktext"] == named
-    assert made["data"][0]["x"] == x, "every value is drawn, named or not"
+    figure = drawn(x)
+    assert figure["layout"]["xaxis"]["ticktext"] == named
+    assert figure["data"][0]["x"] == x, "every value is drawn, named or not"
 
 
 def test_printed_numbers_are_dashed_and_intervals_drawn():

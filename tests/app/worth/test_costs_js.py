@@ -35,19 +35,19 @@ def test_every_number_and_verdict_is_python_s(pytestconfig):
         for keep in keeps:
             about = {"contexts": list(CONTEXTS), "batches": list(SEQUENCES), "keep": keep, "gpu": "H100-SXM"}
             run = worth(Worth(model=name, projections=counted, **about))
-            asked = [[row["context"], row["batch"], keep] for row in run.rows]
+            choices = [[row["context"], row["batch"], keep] for row in run.rows]
             longest = run.shape["max_positions"]
-            sent.append({"made": run.made_of, "gpu": run.gpu, "longest": longest, "asked": asked})
-            wanted.append([row | {"said": said} for row, said in zip(run.rows, run.said["sentence"], strict=True)])
+            sent.append({"made": run.made_of, "gpu": run.gpu, "longest": longest, "asked": choices})
+            wanted.append([row | {"said": words} for row, words in zip(run.rows, run.said["sentence"], strict=True)])
     script = (PARTS / "costs.js").read_text(encoding="utf-8") + SCRIPT
     for rows, answers in zip(wanted, by_node(script, sent), strict=True):
         for row, answer in zip(rows, answers, strict=True):
             assert (answer["prefill"], answer["token"]) == pytest.approx((row["prefill_gain"], row["decode_gain"]))
             assert answer["said"] == row["said"]
             for side, ending in ONE.items():
-                found = answer[side]
-                times = found["first"], 1e3 * found["token"], found["rate"]
+                counted_at = answer[side]
+                times = counted_at["first"], 1e3 * counted_at["token"], counted_at["rate"]
                 names = ("prefill_seconds", "ms_per_token", "tokens_per_second")
                 assert times == pytest.approx([row[name + ending] for name in names])
-                assert found["largest"] == row[f"largest_batch{ending}"]
+                assert counted_at["largest"] == row[f"largest_batch{ending}"]
             assert answer["dense"]["cache"] == row["kv_bytes"] and answer["dense"]["fits"] == row["fits"]

@@ -140,7 +140,7 @@ def test_stacks_have_lines_or_are_grey_with_the_reason(client):
     assert "saves neither time nor memory" in markup(app), "said before the zip is made"
     assert not page(**link, use_stack="abacus").error, "a stack that nobody knows is the first that can"
     app = page(shape="deepseek-ai/DeepSeek-V3.2", use_stack="transformers")
-    assert "an indexer of its own" in markup(app) and not [one for one in app.button if one.key == "use_snapkv_make"]
+    assert "an indexer of its own" in markup(app) and "use_snapkv_make" not in [button.key for button in app.button]
 
 
 @pytest.mark.slow
@@ -159,9 +159,9 @@ def test_a_pasted_config_of_any_kind_has_an_answer(client):
 
 def test_a_cache_in_fewer_bits_goes_into_the_address_the_count_and_the_command(client):
     app = page(shape=LLAMA, worth_details="yes")
-    whole = live(app)["made"]["gain"]["entries"][0]["bytes"]
+    full_bytes = live(app)["made"]["gain"]["entries"][0]["bytes"]
     app.segmented_control(key="kv_bits").set_value("8").run()
-    assert app.query_params["kv_bits"] == "8" and live(app)["made"]["gain"]["entries"][0]["bytes"] == whole / 2
+    assert app.query_params["kv_bits"] == "8" and live(app)["made"]["gain"]["entries"][0]["bytes"] == full_bytes / 2
     assert "--kv-bytes 1" in app.code[-1].value
 
 
@@ -184,12 +184,12 @@ def test_the_commands_are_ones_that_the_command_line_reads(client):
     written = app.code[-1].value
     commands = [shlex.split(line)[3:] for line in written.splitlines() if line.startswith("python")]
     count, *timed = [vars(reads.parse_args(words)) for words in commands]
-    asked = {"config": "CONFIG.json", "contexts": [131072], "batches": [1], "keep": 0.1, "gpu": "H100-SXM"}
-    assert count | {"verb": "worth"} | asked == count
-    asked = {"lengths": [131072], "heads": 32, "kv_heads": 8, "head_dim": 128, "groups": 10, "dtype": "bfloat16"}
-    assert [one | {"verb": "bench", "what": what} | asked for one, what in zip(timed, PHASES, strict=True)] == timed
-    known = page(counted="ffn", worth_details="yes").code[-1].value
-    assert "worth --model demo" in known and "--no-projections" in known and "CONFIG.json" not in known
+    wanted = {"config": "CONFIG.json", "contexts": [131072], "batches": [1], "keep": 0.1, "gpu": "H100-SXM"}
+    assert count | {"verb": "worth"} | wanted == count
+    wanted = {"lengths": [131072], "heads": 32, "kv_heads": 8, "head_dim": 128, "groups": 10, "dtype": "bfloat16"}
+    assert [run | {"verb": "bench", "what": phase} | wanted for run, phase in zip(timed, PHASES, strict=True)] == timed
+    code = page(counted="ffn", worth_details="yes").code[-1].value
+    assert "worth --model demo" in code and "--no-projections" in code and "CONFIG.json" not in code
 
 
 def test_a_worker_that_refuses_leaves_the_controls(client):

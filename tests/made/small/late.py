@@ -9,11 +9,11 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.runtime.app_session import AppSession
 
 OUTSIDE = "a server outside was asked"
-asked = threading.Event()  # whether a part of the page has asked since its thread began
+called = threading.Event()  # whether a part of the page has asked since its thread began
 
 
 class Noticed:
-    """ASGI middleware that sets `asked` when a part of the page asks."""
+    """ASGI middleware that sets `called` when a part of the page asks."""
 
     def __init__(self, app: Callable):
         self.app = app
@@ -22,7 +22,7 @@ class Noticed:
         async def received() -> dict:
             message = await receive()
             if BackMsg.FromString(message.get("bytes") or b"").rerun_script.fragment_id:
-                asked.set()
+                called.set()
             return message
 
         await self.app(scope, received if scope["type"] == "websocket" else receive, send)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from tests.made.small.late import asked
+from tests.made.small.late import called
 
 WAIT = 60  # seconds, for a machine that others use
 
@@ -13,8 +13,8 @@ def part() -> None:
     st.text("a part")
 
 
-asked.clear()
+called.clear()
 st.file_uploader("Files", key="files")
 part()
-asked.wait(WAIT)
+called.wait(WAIT)
 st.text("the last line")
