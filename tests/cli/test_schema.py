@@ -43,11 +43,11 @@ def examples() -> dict[str, list[dict]]:
 def test_kept_answers_keep_their_schema_and_wrong_ones_do_not():
     for verb, answers in examples().items():
         schema = schema_of(verb)
-        for answer in answers:
-            Draft202012Validator(schema).validate(answer)
-        first = next(key for key in schema["required"] if isinstance(answer[key], (list, dict)) and key != "protocol")
-        without = {key: value for key, value in answer.items() if key != first}
-        for wrong in (without, answer | {first: "many"}, answer | {"protocol": 3}):
+        for stored in answers:
+            Draft202012Validator(schema).validate(stored)
+        first = next(key for key in schema["required"] if isinstance(stored[key], (list, dict)) and key != "protocol")
+        without = {key: value for key, value in stored.items() if key != first}
+        for wrong in (without, stored | {first: "many"}, stored | {"protocol": 3}):
             with pytest.raises(ValidationError):
                 Draft202012Validator(schema).validate(wrong)
 

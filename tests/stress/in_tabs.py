@@ -94,8 +94,9 @@ def settle(tab) -> None:
 
 
 def arrived(tab, name: str, act: Callable, sentence: str = "", choice: str = "", wait: float = ARRIVAL) -> None:
-    """Do something on a settled page and hold that the page answers: with a new box that says `sentence`, or with the value
-    `choice` of the control `name` in the address; where neither is known before, with any new box or any other value."""
+    """Do something on a settled page and hold that the page answers: with a new box that says `sentence`, or with the
+    value `choice` of the control `name` in the address; where neither is known before, with any new box or any other
+    value."""
 
     def value() -> str | None:
         return parse_qs(urlsplit(tab.url).query).get(name, [None])[0]
