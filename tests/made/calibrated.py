@@ -1,12 +1,9 @@
 """What the studies of CSA are tried on: tiny models that read 64 tokens, and texts that differ."""
 
 import random
-from pathlib import Path
 
 from analysis.corpus import text_hash
 from analysis.studies.context import Context
-from tests.made.evaluating import tiny_models
-from tests.made.models import watched
 
 WORDS = "the cat sat on a mat and saw dogs run far from home while rain fell softly over old green hills".split()
 
@@ -14,16 +11,6 @@ WORDS = "the cat sat on a mat and saw dogs run far from home while rain fell sof
 def text(seed: int, words: int = 400) -> str:
     """A text of `words` words in a random order of its own."""
     return " ".join(random.Random(seed).choices(WORDS, k=words)) + "."
-
-
-def csa_home(home: Path) -> Path:
-    """Makes in `home` the models `tiny` and `begins`."""
-    return tiny_models(home)
-
-
-def csa_context(home: Path, progress=None) -> Context:
-    """A watched context of these models."""
-    return watched(home / "state", progress)
 
 
 def keys(context: Context, *seeds: int, words: int = 400) -> list[str]:

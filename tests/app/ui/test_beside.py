@@ -1,22 +1,11 @@
 """The groups of a page beside their controls and beside another router, in-process with hand-made results."""
 
-import pytest
-
 from analysis.errors import BadSetting
 from app.training import train
 from app.ui import asking
 from tests.made.in_process import figures, markup, opened, part
-from tests.made.results import STUDIES
-from tests.made.training import ANSWERS
 
 GROUPS = "groups"
-
-
-@pytest.fixture
-def client(client, monkeypatch):
-    for verb, answer in ANSWERS.items():
-        monkeypatch.setitem(STUDIES, verb, answer)
-    return client
 
 
 def test_groups_stand_beside_another_router(client, monkeypatch):
