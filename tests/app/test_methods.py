@@ -1,18 +1,10 @@
 """The quality tab with the methods as they describe themselves: every one is offered, and every control of it works."""
 
-from dataclasses import dataclass
-
 import pytest
-import torch
 
-from analysis.declaration import field as declared
-from analysis.methods import METHODS as ALL_METHODS, describe
-from analysis.methods.base import Method
-from analysis.models import load_model
-from analysis.seam.attention import apply
+from analysis.methods import describe
 from tests.made import quality, results
 from tests.made.quality import opened
-from tests.made.results import STUDIES
 
 METHODS = describe()
 FREE = [
@@ -27,7 +19,6 @@ def made(client, monkeypatch):
     """Hand-made answers for the real methods."""
     monkeypatch.setattr(results, "CONTEXT", 2048)
     monkeypatch.setattr(quality, "DESCRIBED", METHODS)
-    monkeypatch.setitem(STUDIES, "evaluate", quality.evaluate)
 
 
 def front(app, name: str) -> None:
@@ -57,33 +48,3 @@ def test_a_choice_of_a_method_is_asked_for():
     assert not app.exception and not app.error
     word = app.session_state["quality"]
     assert "hub" not in word and "widths-growing" in word and "dilation-3" in word
-
-
-@dataclass
-class EveryOther(Method):
-    """Reads every other token, counted back from the query.
-
-    Source: CONTRIBUTING.md, "Add a method".
-    """
-
-    step: int = declared(2, "how far apart the tokens are that are read", low=1, high=64)
-
-    def mask(self, block):
-        return (block.distances() % self.step == 0)[None, None]
-
-
-def test_a_method_added_as_the_readme_says_runs_and_gets_its_controls(monkeypatch):
-    monkeypatch.setitem(ALL_METHODS, "every_other", EveryOther)
-    about = describe()["every_other"]
-    assert about["fields"][0]["name"] == "step" and "every other token" in str(about)
-    model, ids = load_model(), torch.arange(40)[None] + 5
-    with torch.no_grad():
-        dense = model.lm(ids).logits
-        with apply(model, EveryOther(step=1)):
-            torch.testing.assert_close(model.lm(ids).logits, dense, rtol=1e-4, atol=1e-4)
-        with apply(model, EveryOther(step=2)):
-            sparse = model.lm(ids).logits
-            changed = ids.clone()
-            changed[0, 38] = 7  # token 39 reads odd tokens alone, in every layer
-            torch.testing.assert_close(model.lm(changed).logits[0, 39], sparse[0, 39])
-        assert not torch.allclose(sparse, dense) and torch.equal(model.lm(ids).logits, dense)
