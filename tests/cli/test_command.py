@@ -1,8 +1,5 @@
 """A command is a request: its identity, its address and its command line follow from its declaration."""
 
-import subprocess
-import sys
-
 import pytest
 
 from analysis.commands import COMMANDS, request
@@ -49,9 +46,3 @@ def test_no_field_hides_what_every_command_has():
         for field in fields_of(command)
         if hasattr(Command, field.name)
     ]
-
-
-def test_declarations_load_nothing_heavy():
-    script = "import sys, analysis.commands; print({'torch', 'pandas'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"

@@ -1,8 +1,6 @@
 """Focuscope in a notebook: pages that need no server, from a model that somebody else loaded."""
 
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -85,8 +83,3 @@ def test_run_takes_the_words_of_a_command(tmp_path):
     for words, reason in (("pairs", "required: TEXT"), ("divine story", "invalid choice: 'divine'")):
         with pytest.raises(fs.AnalysisError, match=reason):
             fs.run(words)
-
-
-def test_importing_it_loads_nothing_heavy():
-    script = "import focuscope, sys; print([n for n in ('torch', 'transformers', 'streamlit') if n in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout.strip() == "[]"
