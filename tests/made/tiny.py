@@ -4,25 +4,7 @@ import functools
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    Gemma2Config,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPTNeoXConfig,
-    GraniteConfig,
-    LlamaConfig,
-    MistralConfig,
-    MixtralConfig,
-    Olmo2Config,
-    Olmo3Config,
-    OlmoConfig,
-    Phi3Config,
-    Qwen2Config,
-    Qwen3Config,
-    SmolLM3Config,
-    Starcoder2Config,
-)
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, GPT2Config, GPTNeoXConfig
 
 VOCABULARY, WIDTH, LAYERS = 96, 32, 3
 GROUPED = dict(
@@ -37,6 +19,13 @@ GROUPED = dict(
     bos_token_id=1,
     eos_token_id=2,
 )
+
+
+def grouped(**families: dict) -> dict:
+    """Family -> what makes its configuration, of GROUPED and what that family needs besides."""
+    return {name: functools.partial(CONFIG_MAPPING[name], **GROUPED, **besides) for name, besides in families.items()}
+
+
 CONFIGS = {
     "gpt2": lambda: GPT2Config(
         vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=4, n_positions=512, bos_token_id=1, eos_token_id=2
@@ -44,26 +33,16 @@ CONFIGS = {
     "gpt_neox": lambda: GPTNeoXConfig(
         **{k: v for k, v in GROUPED.items() if k != "num_key_value_heads"}, rotary_pct=0.25
     ),
-    "llama": lambda: LlamaConfig(**GROUPED),
-    "qwen2": lambda: Qwen2Config(**GROUPED),
-    "qwen3": lambda: Qwen3Config(**GROUPED, head_dim=8),
-    "mistral": lambda: MistralConfig(**GROUPED, sliding_window=12),
-    "gemma2": lambda: Gemma2Config(**GROUPED, head_dim=8, sliding_window=12, attn_logit_softcapping=2.0),
-    "olmo2": lambda: Olmo2Config(**GROUPED),
 }
+CONFIGS |= grouped(llama={}, qwen2={}, qwen3=dict(head_dim=8), mistral=dict(sliding_window=12))
+CONFIGS |= grouped(gemma2=dict(head_dim=8, sliding_window=12, attn_logit_softcapping=2.0), olmo2={})
 FAMILIES = list(CONFIGS)  # every test of every method
 KINDS = ("llama", "gpt2", "gemma2")  # shared keys, own keys, capped scores with a window: others are like one of them
 BY_KIND = [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in FAMILIES]  # what takes long
-VERIFIED = {  # and those that the table of docs/models.md tries besides
-    "phi3": lambda: Phi3Config(**GROUPED),
-    "gemma3_text": lambda: Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=12),
-    "smollm3": lambda: SmolLM3Config(**GROUPED),
-    "olmo": lambda: OlmoConfig(**GROUPED),
-    "olmo3": lambda: Olmo3Config(**GROUPED, sliding_window=12),
-    "granite": lambda: GraniteConfig(**GROUPED),
-    "starcoder2": lambda: Starcoder2Config(**GROUPED),
-    "mixtral": lambda: MixtralConfig(**GROUPED, num_local_experts=4, num_experts_per_tok=2),
-}
+# And those that the table of docs/models.md tries besides.
+VERIFIED = grouped(phi3={}, gemma3_text=dict(head_dim=8, sliding_window=12), smollm3={}, olmo={})
+VERIFIED |= grouped(olmo3=dict(sliding_window=12), granite={}, starcoder2={})
+VERIFIED |= grouped(mixtral=dict(num_local_experts=4, num_experts_per_tok=2))
 
 
 def tiny(family: str):
