@@ -14,7 +14,7 @@ from app import cached
 from app.selection.menu import MOVED, page_at
 from app.ui import charts
 from app.ui.spelled import plain
-from tests.made.in_process import TITLES, at_address, figures, go, in_chip, markup, opened, part, put
+from tests.made.in_process import TITLES, at_address, columns, figures, go, in_chip, markup, opened, part, put
 from tests.made.results import CONTEXT, STUDIES
 
 PACKED = {"place": np.int32, "head": np.uint16, "share": np.uint16, "word": np.int32}
@@ -129,7 +129,7 @@ def test_the_text_is_painted_with_its_links_and_what_is_kept(client):
 def test_a_chosen_token_says_who_reads_it_and_the_card_leads_to_its_head(client):
     app = opened(text=put(client, WORDS), query=0, start_more="yes")
     assert part(app, "read")["locked"] == 0
-    readers = {column["label"]: column["shown"] for column in part(app, "table")["columns"]}
+    readers = columns(app)
     assert readers["read by"] == ["word1", "word2"] and readers["gives it"] == ["80.0%", "10.0%"]
 
 

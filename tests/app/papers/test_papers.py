@@ -12,7 +12,7 @@ from analysis.runs.stored import study_folders
 from app import cached
 from app.papers import lookup
 from app.ui import spelled
-from tests.made.in_process import figures, markup, opened, part
+from tests.made.in_process import columns, figures, markup, opened
 from tests.made.training import put_studies
 
 VIEW = "papers"
@@ -31,10 +31,6 @@ def carded(client):
     return client
 
 
-def rows(app) -> dict:
-    return {column["label"]: column["shown"] for column in part(app, "table", 0)["columns"]}
-
-
 def test_the_page_opens_with_all_rows_and_their_states(carded):
     app = opened(VIEW)
     assert f"of {len(printed())} printed rows are measured here on other models" in app.title[0].value and not app.error
@@ -42,7 +38,7 @@ def test_the_page_opens_with_all_rows_and_their_states(carded):
     (chart,) = figures(app)
     assert [trace["name"] for trace in chart["data"]] == list(STATES)
     assert sum(sum(trace["x"]) for trace in chart["data"]) == len(printed())
-    table = rows(app)
+    table = columns(app)
     assert set(table["state"]) <= set(STATES)
     assert "PPL 42.8 ppl" in table["printed"][0] and "†" in " ".join(table["printed"])
 
@@ -51,7 +47,7 @@ def test_a_model_that_was_never_loaded_is_not_loaded_for_this_page(carded):
     carded.asked.clear()
     app = opened(VIEW, model="llama")
     assert not carded.asked and "llama was never loaded here" in markup(app) and not app.error
-    assert set(rows(app)["state"]) <= {NOT_MEASURED, CANNOT_HOLD, DAMAGED}
+    assert set(columns(app)["state"]) <= {NOT_MEASURED, CANNOT_HOLD, DAMAGED}
 
 
 def test_of_a_stored_study_only_what_stands_on_the_page_stays_in_memory(carded):
@@ -68,7 +64,7 @@ def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(car
     put_studies(carded.store, **{"top-k4-top2-printed": K4})
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     assert "Focus, table 7: GPT\\-2 124M\\, top\\-k\\=1 \\(argmax\\)" in [header.value for header in app.header]
-    table = {column["label"]: column["shown"] for column in part(app, "table", 2)["columns"]}
+    table = columns(app, 2)
     value = dict(zip(table["here"], table["value (95% interval)"], strict=True))
     row_k1 = next(row for row in K4["rows"] if row["k"] == 1)
     assert value["k = 1, held out"] == f"{row_k1['perplexity']:.2f}"
@@ -88,7 +84,7 @@ def test_every_row_with_a_number_says_how_large_that_was_which_it_was_measured_o
     put_studies(carded.store, **{name: json.loads((STUDIES / f"{name}.json").read_text()) for name in names})
     sizes = {}
     for paper in ("focus", "focal_attention"):
-        table = rows(opened(VIEW, paper=paper))
+        table = columns(opened(VIEW, paper=paper))
         for name, row, value, on in zip(*(table[column] for column in COLUMNS), strict=True):
             assert (value == "–") == (on in ("", "–")), (name, row)
             sizes[paper, name, row] = on
@@ -101,7 +97,7 @@ def test_every_row_with_a_number_says_how_large_that_was_which_it_was_measured_o
 
 def test_a_row_that_cannot_hold_says_why_and_names_the_finding(carded):
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN + 2, paper_state="cannot hold")
-    assert set(rows(app)["state"]) == {"cannot hold"}
+    assert set(columns(app)["state"]) == {"cannot hold"}
     assert "With 3 of 4 groups any two tokens share one" in markup(app) and "(Finding 4 below.)" in markup(app)
     assert "Nothing of this row is measured here yet." in markup(app)
 
@@ -109,7 +105,7 @@ def test_a_row_that_cannot_hold_says_why_and_names_the_finding(carded):
 def test_a_row_whose_text_is_damaged_says_so_and_blames_nobody(carded):
     place = [key for key in printed() if key[0] == "focus"].index(("focus", "table 9", "Sinkhorn iters=5"))
     app = opened(VIEW, paper_row=place, paper_state="the printed text is damaged")
-    assert rows(app)["row"] == ["Sinkhorn iters=5"] and not app.error
+    assert columns(app)["row"] == ["Sinkhorn iters=5"] and not app.error
     assert "so a digit is lost" in markup(app) and "below.)" not in markup(app)
 
 
@@ -118,7 +114,7 @@ def test_papers_and_states_are_chosen_and_stand_in_the_link(carded):
     for paper in PAPERS:
         app.segmented_control(key="paper").set_value(paper).run()
         assert not app.error and not app.exception, paper
-        assert len(rows(app)["row"]) == sum(key[0] == paper for key in printed())
+        assert len(columns(app)["row"]) == sum(key[0] == paper for key in printed())
     assert app.query_params["paper"] == "focal_summary_zh"
     app.selectbox(key="paper_state").set_value("measured here").run()
     assert "No row of this paper is in this state." in markup(app) and not app.error

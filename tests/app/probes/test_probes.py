@@ -16,7 +16,7 @@ from analysis.studies.start.examples import probed
 from app.probes import probe_charts, probe_results
 from app.selection.decide import PROBE_SETS, PROBE_TASKS
 from tests.made import results
-from tests.made.in_process import figures, markup, opened as opened_page, part, put
+from tests.made.in_process import columns, figures, markup, opened as opened_page, put
 from tests.made.probes import probe
 from tests.made.results import STUDIES, status
 from tests.made.training import put_studies
@@ -58,7 +58,7 @@ def test_the_page_opens_with_the_stored_map_dense_first(client):
         assert [trace["name"] for trace in chart["data"]] == ["Dense", "StreamingLLM", "chance (25%)"]
     assert all(len(trace["x"]) == len(PROBE_TASKS) for trace in tasks["data"])
     assert client.asked.count("probe") == 2, "nothing but the two stored ones"
-    table = {column["label"]: column["shown"] for column in part(app, "table")["columns"]}
+    table = columns(app)
     assert table["method"] == ["Dense", "StreamingLLM"] and table["right answers"][0] == "60% (51% to 68%)"
     assert table["points against dense"] == ["–", "−60 (−68 to −50)"] and table["questions"] == ["120", "120"]
     page_text = markup(app)
