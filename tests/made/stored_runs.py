@@ -1,5 +1,7 @@
 """Results to put into a store, for the tests of the runs."""
 
+import io
+
 import numpy as np
 import pandas as pd
 
@@ -41,3 +43,15 @@ def put(store, value=1.0, seconds=2.0, **ask):
 def folder_of(store, run):
     """Where a run of a store lies."""
     return store.root / "runs" / run.id
+
+
+def ids(store) -> set[str]:
+    """Of all runs of a store."""
+    return {row.id for row in store.search()}
+
+
+def packed(store, *ids: str) -> bytes:
+    """The bundle of these runs."""
+    out = io.BytesIO()
+    store.bundle(ids, out)
+    return out.getvalue()

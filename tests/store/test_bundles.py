@@ -17,7 +17,7 @@ from analysis.__main__ import main
 from analysis.declaration.undeclared import Undeclared
 from analysis.errors import AnalysisError, BadSetting
 from analysis.runs import Result, RunStore, bundle, retention, texts
-from tests.made.stored_runs import PROTOCOL, result
+from tests.made.stored_runs import PROTOCOL, ids, packed, result
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = {"page": "token-groups", "controls": {"layer": "2", "text": "0123456789ab"}}
@@ -33,19 +33,9 @@ def put(store, seed=0):
     return store.put(Undeclared("groups", ask), answer, {"tokens": 900, "model": "demo"}, 2.0)
 
 
-def packed(store, *ids) -> bytes:
-    out = io.BytesIO()
-    store.bundle(ids, out)
-    return out.getvalue()
-
-
 def everything(store) -> list[str]:
     """Every file and folder of a state folder."""
     return sorted(str(path.relative_to(store.root)) for path in store.root.rglob("*"))
-
-
-def ids(store) -> set[str]:
-    return {row.id for row in store.search()}
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """Names and notes of heads: kept per model and revision, within bounds, carried by bundles of that model's runs."""
 
 import io
-import json
-import zipfile
 
 import pytest
 
@@ -10,21 +8,15 @@ from analysis.declaration.undeclared import Undeclared
 from analysis.errors import BadSetting
 from analysis.runs import RunStore
 from analysis.runs.head_notes import LONGEST, file_name, note_head, notes_of
-from tests.made.stored_runs import PROTOCOL, result
+from tests.made.stored_runs import PROTOCOL, packed, result
+from tests.store.test_hostile_bundles import edited
 
 MODEL, REVISION = "owner/model@bfloat16", "abc123"
 
 
-def run_of(store, model=MODEL):
-    return store.put(
-        Undeclared("groups", {"model": model, "seed": 0}), result(), PROTOCOL | {"revision": REVISION}, 1.0
-    )
-
-
-def packed(store, run) -> bytes:
-    out = io.BytesIO()
-    store.bundle([run.id], out)
-    return out.getvalue()
+def run_of(store) -> str:
+    asks = Undeclared("groups", {"model": MODEL, "seed": 0})
+    return store.put(asks, result(), PROTOCOL | {"revision": REVISION}, 1.0).id
 
 
 def test_a_head_is_named_and_noted_for_its_model_at_its_revision(source):
@@ -61,15 +53,9 @@ def test_a_bundle_carries_the_notes_of_its_models_and_what_is_written_here_stays
     ],
 )
 def test_notes_that_no_store_writes_are_refused_with_their_bundle(source, target, heads):
-    with zipfile.ZipFile(io.BytesIO(packed(source, run_of(source)))) as file:
-        entries = {name: file.read(name) for name in file.namelist()}
-    entries["bundle.json"] = json.dumps(json.loads(entries["bundle.json"]) | {"heads": heads}).encode()
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as file:
-        for name, content in entries.items():
-            file.writestr(name, content)
+    data = edited("bundle.json", heads=heads)(packed(source, run_of(source)))
     with pytest.raises(BadSetting, match="cannot be read"):
-        target.unbundle(out)
+        target.unbundle(io.BytesIO(data))
     assert not target.list() and not (target.root / "heads").exists()
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from analysis.errors import AnalysisError
 from analysis.runs import archive, proof
-from tests.store.test_bundles import everything, packed, put
+from tests.made.stored_runs import packed
+from tests.store.test_bundles import everything, put
 
 
 def rebuilt(data: bytes, change) -> bytes:

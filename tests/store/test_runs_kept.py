@@ -11,14 +11,10 @@ from analysis.errors import BadSetting
 from analysis.files import draft
 from analysis.runs import RunStore, retention
 from analysis.runs.search import named
-from tests.made.stored_runs import ASK, PROTOCOL, folder_of, put, result
+from tests.made.stored_runs import ASK, PROTOCOL, folder_of, ids, put, result
 
 FOCUS, CSA = {"name": "focus", "settings": {}, "router": "k8-top1"}, {"name": "csa", "settings": {}}
 LINK = {"page": "token-groups", "controls": {"layer": "3"}}
-
-
-def ids(store):
-    return {row.id for row in store.search()}
 
 
 def quality(store, *methods, model="demo"):
