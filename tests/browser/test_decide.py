@@ -10,25 +10,13 @@ from analysis.commands.speed import Worth
 from analysis.studies.worth.worth import worth
 from app.selection.decide import CONTEXTS
 from app.ui.spelled import size
+from tests.browser import script
 from tests.made.browsing import PATIENCE, redrawn, settle
 
 pytestmark = pytest.mark.browser
 LLAMA = "meta-llama/Llama-3.1-8B"
 FRAME = 50  # milliseconds
-# Moves a slider over all its stops and back, one a frame; milliseconds from each input to the end of its frame.
-DRAGGED = """async name => {
-  const range = document.querySelector(`.worth.inputs input[data-name=${name}]`), took = []
-  const stops = Array.from({ length: +range.max + 1 }, (_, n) => n)
-  for (const stop of [...stops, ...stops.reverse(), +range.defaultValue || 9]) {
-    await new Promise(requestAnimationFrame)
-    const began = performance.now()
-    range.value = stop
-    range.dispatchEvent(new Event("input", { bubbles: true }))
-    document.querySelector(".worth.picture svg")?.getBoundingClientRect()
-    took.push(performance.now() - began)
-  }
-  return took
-}"""
+DRAGGED = script("drag_worth")
 
 
 def opened(page, address: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 from pypdf import PdfReader
 
+from tests.browser import script
 from tests.made.browsing import PATIENCE, chosen, painted, read, redrawn, settle, upload, visit
 
 pytestmark = pytest.mark.browser
@@ -21,16 +22,7 @@ STORY = (
 STORY += "At last Marguerite Vassal put out the lantern and left Thornwick for ever."
 OPENED = "of the attention goes 128 or more tokens back"
 CHART = "How far back it reads"  # folded under the first page
-# What would be printed; the browser's dialog cannot be tested.
-PRINTED = """() => {
-  window.printed = []
-  const own = Object.getOwnPropertyDescriptor(HTMLIFrameElement.prototype, "contentWindow")
-  Object.defineProperty(HTMLIFrameElement.prototype, "contentWindow", { get() {
-    const there = own.get.call(this), sheet = this.contentDocument
-    if (there) there.print = () => window.printed.push(sheet.documentElement.outerHTML)
-    return there
-  } })
-}"""
+PRINTED = script("print")
 
 
 def test_the_first_page_is_painted_and_gives_its_numbers(app_server, page):

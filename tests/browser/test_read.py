@@ -13,6 +13,7 @@ from analysis.commands.text import Keep, Start
 from analysis.corpus import sample_texts, text_hash
 from analysis.runs import RunStore
 from app.selection.menu import address
+from tests.browser import script
 from tests.conftest import ROOT
 from tests.made.browsing import PATIENCE, painted, settle, visit
 
@@ -21,40 +22,9 @@ pytestmark = pytest.mark.browser
 OPENED = "of the attention goes 128 or more tokens back"
 FRAME = 50  # milliseconds from an input to the picture
 CLOSE = 1e-3
-# From the input to the end of the frame that shows it, for each value of the slider.
-FRAMES = """async slider => {
-  const took = []
-  for (const value of [1, 3, 5, 7, 9, 6, 4, 2, 8, 0]) {
-    slider.value = value
-    const began = performance.now()
-    slider.dispatchEvent(new Event("input", { bubbles: true }))
-    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)))
-    took.push(performance.now() - began)
-    await new Promise((done) => setTimeout(done, 60))
-  }
-  return took
-}"""
-# From the pointer on a token to the end of the frame that shows what it reads, for tokens in view.
-TOUCHED = """async text => {
-  const seen = (span) => span.offsetTop > text.scrollTop && span.offsetTop < text.scrollTop + text.clientHeight - 40
-  const spans = [...text.querySelectorAll(".t")].filter((span) => span.textContent.trim() && seen(span)).slice(0, 40)
-  const took = []
-  for (const span of spans) {
-    const began = performance.now()
-    span.dispatchEvent(new PointerEvent("pointerover", { bubbles: true }))
-    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)))
-    took.push(performance.now() - began)
-    await new Promise((done) => setTimeout(done, 30))
-  }
-  return took
-}"""
-DROPPED = """([name, data]) => {
-  const files = new DataTransfer()
-  files.items.add(new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], name, { type: "text/plain" }))
-  const root = [...document.querySelectorAll("*")].map((one) => one.shadowRoot?.querySelector(".painted")).find(Boolean)
-  const screen = root ?? document.querySelector(".painted")
-  screen.dispatchEvent(new DragEvent("drop", { dataTransfer: files, bubbles: true }))
-}"""
+FRAMES = script("fade")
+TOUCHED = script("touch")
+DROPPED = script("drop")
 
 
 @pytest.fixture(scope="module")

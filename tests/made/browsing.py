@@ -6,55 +6,15 @@ from collections.abc import Callable, Sequence
 from playwright.sync_api import expect
 
 from app.selection.menu import PAGES
+from tests.browser import script
 
 PATIENCE = 120_000  # milliseconds; the first request of a machine loads the model
 RUN = re.compile("^(play_arrow )?(Run:|Compute )")  # begins the name of a button that a page waits for
 NO_RUN = 3000  # milliseconds after which a choice has made no script run
-BEGUN = """patience => { window.begun = new Promise(done => {
-  const look = new MutationObserver(() => { look.disconnect(); done(true) });
-  look.observe(document.querySelector("[data-testid=stApp]"), { attributeFilter: ["data-test-script-state"] });
-  setTimeout(() => { look.disconnect(); done(false) }, patience);
-}) }"""
-QUIET = """patience => new Promise((done, failed) => {
-  const from = performance.now(), drawn = "[data-testid=stApp][data-test-script-state=notRunning]";
-  let since = from;
-  const look = () => {
-    const busy = document.querySelector("[data-testid=stSpinner], [data-testid=stStatusWidget]");
-    const now = performance.now();
-    if (busy || !document.querySelector(drawn)) since = now;
-    if (now - since >= 100) done();
-    else if (now - from > patience) failed(new Error("the page never came to rest"));
-    else setTimeout(look, 20);
-  };
-  look();
-})"""
-ALL = """(root, where) => [...root.querySelectorAll(where), ...[...root.querySelectorAll("*")].flatMap(
-    (part) => part.shadowRoot ? all(part.shadowRoot, where) : [])]"""  # tables and texts have roots of their own
-SHOWN = f"""([wanted, charts, patience]) => {{ window.shown = new Promise((done, failed) => {{
-    let began = null
-    addEventListener("keydown", () => {{ began = performance.now() }}, {{ once: true, capture: true }})
-    setTimeout(() => failed(new Error(`never shown: ${{JSON.stringify([...wanted, ...charts])}}`)), patience)
-    const all = {ALL}
-    const there = ([where, words]) => all(document, where).some(
-        (part) => part.getClientRects().length > 0 && part.textContent.includes(words))
-    const drawing = (chart) => [...document.querySelectorAll(`.st-key-${{chart}}`)].flatMap(
-        (box) => all(box, ".main-svg, .curves svg")).map(
-        (picture) => picture.querySelector(".mlayer *, .handle") ? picture.outerHTML : "").join("")
-    const before = charts.map(drawing)
-    const anew = (chart, at) => !["", before[at]].includes(drawing(chart))
-    const look = () => began !== null && wanted.every(there) && charts.every(anew)
-        ? done((performance.now() - began) / 1000) : requestAnimationFrame(look)
-    requestAnimationFrame(look)
-}}) }}"""
-CLICKED = f"""([where, words, name]) => {{
-    const all = {ALL}
-    const look = () => {{
-        const button = all(document, "button").find((one) => one.textContent.trim().endsWith(name) && !one.disabled)
-        if (button && all(document, where).some((part) => part.textContent.includes(words))) button.click()
-        else requestAnimationFrame(look)
-    }}
-    requestAnimationFrame(look)
-}}"""
+BEGUN = script("begun")
+QUIET = script("quiet")
+SHOWN = script("shown")
+CLICKED = script("clicked")
 
 
 def settle(page) -> None:
