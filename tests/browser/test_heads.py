@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from scipy.special import entr, softmax
 
 from analysis.commands.temperature import QueriesKeys
 from analysis.corpus import sample_texts
@@ -109,18 +110,14 @@ def test_the_temperature_is_redrawn_while_it_is_dragged_with_python_s_numbers(ap
 
     def weights(layer: int, head: int, query: int) -> np.ndarray:
         row = keys[layer, head * groups // n_heads, : query + 1] @ queries[layer, head, query]
-        row = np.exp((row - row.max()) * run.scaling[layer] / drawn["t"])
-        return row / row.sum()
-
-    def entropy(row: np.ndarray) -> float:
-        return float(-(row * np.log(np.maximum(row, 1e-300))).sum())
+        return softmax(row * run.scaling[layer] / drawn["t"])
 
     row = weights(5, 4, 2006)
     assert drawn["t"] == pytest.approx(0.3) and len(drawn["heads"]) == 48
-    assert [drawn["entropy"], drawn["largest"]] == pytest.approx([entropy(row), row.max()], abs=1e-3)
+    assert [drawn["entropy"], drawn["largest"]] == pytest.approx([entr(row).sum(), row.max()], abs=1e-3)
     for name, _, mean in drawn["heads"][::7]:
         layer, head = map(int, name.split("."))
-        wanted = np.mean([entropy(weights(layer, head, place)) for place in run.places])
+        wanted = np.mean([entr(weights(layer, head, place)).sum() for place in run.places])
         assert mean == pytest.approx(wanted, abs=1e-3), name
     print(f"frames: median {statistics.median(drawn['gaps']):.1f} ms, longest {max(drawn['gaps']):.1f} ms")
     assert statistics.median(drawn["gaps"]) <= FRAME

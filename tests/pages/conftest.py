@@ -5,7 +5,21 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from analysis.commands.text import Report
+from analysis.corpus import sample_texts
+from analysis.studies.start.report import report
+from tests.made.asking import study_context
 from tests.made.browsing import PATIENCE
+
+
+@pytest.fixture(scope="session")
+def reported(tmp_path_factory) -> Path:
+    """The report of the beginning of a story."""
+    folder = tmp_path_factory.mktemp("report")
+    context = study_context(folder / "state")
+    text = context.add_text("story", sample_texts()["story"][1][:1800])
+    report(Report(text=text, output=str(folder / "page.html")), context=context)
+    return folder / "page.html"
 
 
 @pytest.fixture

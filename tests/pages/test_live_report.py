@@ -7,11 +7,8 @@ import re
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from scipy.special import entr, softmax
 
-from analysis.commands.text import Report
-from analysis.corpus import sample_texts
-from analysis.studies.start.report import report
-from tests.made.asking import study_context
 from tests.made.browsing import PATIENCE
 
 pytestmark = pytest.mark.browser
@@ -33,16 +30,12 @@ def attention(read: dict, arrays: list[np.ndarray], head: dict, t: float) -> np.
         array[head[name] :][: length * size].reshape(length, size) for array, name in zip(arrays, "qk", strict=True)
     )
     scores = np.where(np.tri(length, dtype=bool), queries @ keys.T * head["scaling"] / t, -np.inf)
-    p = np.exp(scores - scores.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True)
+    return softmax(scores, -1)
 
 
-def test_the_report_computes_python_s_numbers_at_every_place_of_its_sliders(alone, tmp_path):
-    context = study_context(tmp_path / "state")
-    path = tmp_path / "page.html"
-    text = context.add_text("story", sample_texts()["story"][1][:1800])
-    assert report(Report(text=text, output=str(path)), context=context).bytes <= LARGEST
-    page, (read, arrays) = alone(path), parts(path.read_text(encoding="utf-8"))
+def test_the_report_computes_python_s_numbers_at_every_place_of_its_sliders(alone, reported):
+    assert reported.stat().st_size <= LARGEST
+    page, (read, arrays) = alone(reported), parts(reported.read_text(encoding="utf-8"))
     assert len(read["heads"]) == 48
     body, length = page.locator("body"), read["length"]
     far = (np.arange(length)[:, None] - np.arange(length) >= read["distance"]) & (np.arange(length) > 0)
@@ -54,7 +47,7 @@ def test_the_report_computes_python_s_numbers_at_every_place_of_its_sliders(alon
                 warm.press("ArrowLeft")
         expect(page.locator(f"body[data-t='{t:g}']")).to_be_attached(timeout=PATIENCE)
         weights = [attention(read, arrays, head, t) for head in read["heads"]]
-        entropy = [-(p * np.log(np.maximum(p, 1e-300))).sum(-1).mean() for p in weights]
+        entropy = [entr(p).sum(-1).mean() for p in weights]
         assert float(body.get_attribute("data-far")) == pytest.approx(
             np.mean([(p * far).sum() / length for p in weights]), abs=1e-3
         )
