@@ -156,19 +156,6 @@ def evaluate(args: dict, text: str) -> Result:
     return Result({"rows": rows, "protocol": protocol("evaluate", args, 64)})
 
 
-def study(sentence: str, **fields) -> dict:
-    """A stored study with one row."""
-    column = {"name": "arm", "label": "shared out", "unit": ""}
-    about = {"sentence": sentence, "columns": [column], "rows": [{"arm": "by ranks"}], "notes": ["Few steps."]}
-    return about | {"protocol": {"model": "demo", "window": 64, "command": "python x"}} | fields
-
-
-def query_router() -> dict:
-    """The stored ablation of the query router."""
-    correlation = {"arm": "with the query", "pooled": 0.9, "within_head": 0.3, "within_head_and_position": None}
-    return study("The query hardly matters.", parameters=33_921, correlations=[correlation])
-
-
 ANSWERS = {"budgets": budgets, "reads-text": reads_text, "lost-keys": lost_keys, "cap-sweep": cap_sweep}
 ANSWERS |= {"calibrations": calibrations, "calibrate": calibrate, "import-policy": import_policy}
 ANSWERS |= {"topk-cost": topk_cost}

@@ -139,29 +139,6 @@ def temperature_curve(args: dict, text: str) -> Result:
     return Result(numbers, {"curve": curve, "bins": bins, "layers": layers})
 
 
-def study() -> dict:
-    """The stored study of two domains."""
-    change = {"difference": 0.02, "difference_low": 0.01, "difference_high": 0.03, "tokens": 64}
-    rows = [
-        {"domain": domain, "layer": None, "t": t, "perplexity": 10 + abs(t - 0.9), **change}
-        for domain in ("story", "essay")
-        for t in TRIED
-    ]
-    series = [{"name": name, "y": [0.1, 0.0], "low": [0.0, 0.0], "high": [0.2, 0.0], "paper": False} for name in "ab"]
-    panel = {"x": "t", "x_label": "temperature", "x_values": list(TRIED), "y_label": "change", "series": series}
-    about = {"model": "demo", "window": 64, "corpus": "bundled samples", "date": "2026-01-01", "command": "python x"}
-    return {
-        "sentence": "Stored: no temperature beats dense.",
-        "rows": rows,
-        "bins": [],
-        "columns": [],
-        "panels": [panel | {"title": title} for title in ("All layers", "By position", "One layer")],
-        "notes": ["Not trained with it."],
-        "protocol": about,
-        "check": {},
-    }
-
-
 def ablate(args: dict, text: str) -> Result:
     """Every head's estimate is its place; the exact passes are of those asked for, or of the last two."""
     table = tokens(text)

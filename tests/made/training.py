@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.places import CACHE
 from analysis.runs import Result, RunStore
 from analysis.runs.stored import study_folders
 from tests.made.results import GROUPS, LAYERS, protocol, tokens
@@ -136,3 +137,10 @@ def put_studies(store: RunStore, **files: dict | str) -> Path:
         words = numbers if isinstance(numbers, str) else json.dumps(numbers)
         (folder / f"{name.replace('_', '-')}.json").write_text(words)
     return folder
+
+
+def put_bundled(store: RunStore, *names: str) -> list[dict]:
+    """Write studies that came with the program there; what they say."""
+    texts = {name: (CACHE / "demo" / "studies" / f"{name}.json").read_text(encoding="utf-8") for name in names}
+    put_studies(store, **texts)
+    return [json.loads(text) for text in texts.values()]

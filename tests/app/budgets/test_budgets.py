@@ -1,5 +1,6 @@
 """KV budgets in-process with hand-made results: both maps, changes by hand, the file of a policy, studies and cost."""
 
+import html
 import json
 
 import pytest
@@ -13,9 +14,10 @@ from analysis.runs import RunStore
 from analysis.studies.start.examples import FOLDER, budgeted
 from app.budgets import edits, live, policy as budgets
 from app.ui import widgets
-from tests.made.budgets import key, keys_of, measure_reads, page, query_router, study, sweep
+from tests.made.budgets import key, keys_of, measure_reads, page, sweep
 from tests.made.in_process import captions, keys, markup, part, tables
 from tests.made.results import CONTEXT
+from tests.made.training import put_bundled
 
 
 def test_the_page_opens_with_its_answer_the_map_and_a_card(client):
@@ -144,13 +146,10 @@ def test_the_stored_studies_of_budgets(client):
     asked = {"name": "query-router", "model": "demo", "steps": 200, "seeds": 1, "windows": 8, "length": CONTEXT}
     assert client.job.verb == "study" and asked.items() <= client.job.args.items()
     client.states.clear()
-    folder = client.store.root / "fitted" / "demo" / "abc" / "studies"
-    folder.mkdir(parents=True, exist_ok=True)
-    studies = {"allocation": study("Ranks do."), "query-router": query_router(), "calibration": study("1 of 1 pass.")}
-    for name, stored in studies.items():
-        (folder / f"{name}.json").write_text(json.dumps(stored))
+    studies = put_bundled(client.store, "allocation", "query-router", "calibration")
     app = page(budgets_evidence="yes")
-    assert all(stored["sentence"] in markup(app) for stored in studies.values()) and "33,921 parameters" in markup(app)
+    assert all(html.escape(study["sentence"]) in markup(app) for study in studies)
+    assert f"{studies[1]['parameters']:,} parameters" in markup(app)
     assert "Correlations" in {table["label"] for table in tables(app)}
 
 

@@ -12,7 +12,7 @@ from app.heads import head_charts, head_statistics, overview
 from tests.made.heads import ANSWERS
 from tests.made.in_process import HOSTILE, at, captions, columns, figures, markup, opened, part, select
 from tests.made.results import CONTEXT, HEADS, LAYERS, STUDIES
-from tests.made.training import put_studies
+from tests.made.training import put_bundled
 
 VIEW = "map"
 
@@ -171,12 +171,8 @@ def test_the_studies_behind_the_names_are_shown_or_their_commands(client):
     assert commands == [
         f"python -m analysis study {name} --model demo" for name in ("induction", "why-circuit", "circuit")
     ]
-    line = {"name": "as Llama", "y": [5.5, 0.2], "low": None, "high": None, "paper": False}
-    panel = {"title": "The second copy", "x": "step", "x_label": "training steps", "x_values": [50, 100]}
-    study = {"sentence": "Without the norm 6 of 6 learn it.", "rows": [], "columns": [], "notes": ["Read so."]}
-    study |= {"panels": [panel | {"y_label": "nats per token", "series": [line]}]}
-    put_studies(client.store, circuit=study | {"protocol": {"model": "demo", "command": "python x"}})
-    assert "6 of 6 learn it." in markup(page(heads_evidence="yes"))
+    (study,) = put_bundled(client.store, "circuit")
+    assert study["sentence"] in markup(page(heads_evidence="yes"))
 
 
 def test_log_only_for_positive_values_over_a_decade():

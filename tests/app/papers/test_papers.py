@@ -13,7 +13,7 @@ from app import cached
 from app.papers import lookup
 from app.ui import spelled
 from tests.made.in_process import columns, figures, markup, opened
-from tests.made.training import put_studies
+from tests.made.training import put_bundled
 
 VIEW = "papers"
 COLUMNS = ("table", "row", "here", "measured on")
@@ -51,7 +51,7 @@ def test_a_model_that_was_never_loaded_is_not_loaded_for_this_page(carded):
 
 
 def test_of_a_stored_study_only_what_stands_on_the_page_stays_in_memory(carded):
-    put_studies(carded.store, **{"top-k4-top2-printed": K4})
+    put_bundled(carded.store, "top-k4-top2-printed")
     opened(VIEW)
     (folder,) = study_folders(carded.store, "demo", cached.card("demo").numbers["revision"])[:1]
     file = folder / "top-k4-top2-printed.json"
@@ -61,7 +61,7 @@ def test_of_a_stored_study_only_what_stands_on_the_page_stays_in_memory(carded):
 
 
 def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(carded):
-    put_studies(carded.store, **{"top-k4-top2-printed": K4})
+    put_bundled(carded.store, "top-k4-top2-printed")
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     assert "Focus, table 7: GPT\\-2 124M\\, top\\-k\\=1 \\(argmax\\)" in [header.value for header in app.header]
     table = columns(app, 2)
@@ -81,7 +81,7 @@ def test_a_stored_study_stands_beside_the_row_with_its_interval_and_protocol(car
 def test_every_row_with_a_number_says_how_large_that_was_which_it_was_measured_on(carded):
     """In the table and beside the row: of a study that trained models of its own theirs, not those of the model."""
     names = {"top-k4-top2-printed", "focal-temperatures", "focal-scaling", "pretraining", "gpu-check", "dominance"}
-    put_studies(carded.store, **{name: json.loads((STUDIES / f"{name}.json").read_text()) for name in names})
+    put_bundled(carded.store, *names)
     sizes = {}
     for paper in ("focus", "focal_attention"):
         table = columns(opened(VIEW, paper=paper))
@@ -130,7 +130,7 @@ def test_what_can_be_asked_for_here_has_a_button(carded, monkeypatch):
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     assert "put a folder of texts into models_cache/corpora" in markup(app)
     monkeypatch.setattr(lookup, "corpora", lambda: ["novels"])
-    put_studies(carded.store, **{"top-k4-top2-printed": K4})
+    put_bundled(carded.store, "top-k4-top2-printed")
     app = opened(VIEW, paper_row=FIRST_OF_SEVEN)
     app.button(key="papers_run").click().run()
     job = carded.states["0123456789ab"]
@@ -165,7 +165,7 @@ def test_a_study_that_is_not_stored_is_named_with_its_command(carded):
 
 
 def test_a_row_links_the_panels_of_all_its_studies(carded):
-    put_studies(carded.store, **{"equal-budget": json.loads((STUDIES / "equal-budget.json").read_text())})
+    put_bundled(carded.store, "equal-budget")
     place = [key for key in printed() if key[0] == "focus"].index(("focus", "table 1", "Longformer"))
     app = opened(VIEW, paper_row=place)
     links = [link.label for link in app.get("page_link")]

@@ -1,5 +1,6 @@
 """Long-context tests in-process with hand-made results: the map, what is asked for, and what is refused."""
 
+import html
 import json
 
 import pytest
@@ -19,7 +20,7 @@ from tests.made import results
 from tests.made.in_process import columns, figures, markup, opened as opened_page, put
 from tests.made.probes import probe
 from tests.made.results import STUDIES, status
-from tests.made.training import put_studies
+from tests.made.training import put_bundled
 
 VIEW = "tests"
 REGISTER = text_hash(sample_texts()["register"][1])
@@ -159,14 +160,10 @@ def test_a_refusal_is_one_sentence_and_the_rest_stays(client):
 def test_the_study_beyond_the_context_is_shown_where_it_is_stored(client):
     app = opened(tests_evidence="yes")
     assert app.info and app.code[2].value.startswith("python -m analysis study length-extension --corpus DIR")
-    lines = [{"name": name, "y": [3.0, 4.0], "low": None, "high": None, "paper": False} for name in ("own", "NTK")]
-    panel = {"title": "Loss by position", "x": "first", "x_label": "first token", "x_values": [1, 257], "series": lines}
-    about = {"model": "demo", "window": 4096, "date": "2026-01-01", "command": "python x"}
-    study = {"sentence": "Beyond 2,048 tokens: NTK helps.", "rows": [], "columns": [], "notes": ["Read so."]}
-    study |= {"panels": [panel | {"y_label": "nats per token"}], "protocol": about}
-    put_studies(client.store, **{"length-extension": study})
+    before = len(figures(app))
+    (study,) = put_bundled(client.store, "length-extension")
     app = opened(tests_evidence="yes")
-    assert "NTK helps." in markup(app) and len(figures(app)) == 4
+    assert html.escape(study["sentence"]) in markup(app) and len(figures(app)) == before + len(study["panels"])
 
 
 def test_an_empty_cell_is_blank():

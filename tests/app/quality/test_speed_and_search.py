@@ -10,7 +10,6 @@ from analysis.places import CACHE
 from analysis.runs import Result
 from analysis.runs.price import Price
 from analysis.runs.stored import StoredStudy
-from analysis.studies.stored.panels import columns as study_columns
 from app import cached
 from app.quality import search, timing
 from app.quality.asked import Asked
@@ -18,8 +17,6 @@ from app.quality.evidence import EQUAL
 from app.quality.timing import PHASES
 from app.ui import asking
 from lab.equal.entries import ENTRIES
-from lab.equal.equal_table import means, panels
-from tests.made import results
 from tests.made.in_process import columns, figures, keys, markup, part, put, redrawn
 from tests.made.quality import DESCRIBED, field, method
 from tests.made.results import STUDIES
@@ -172,19 +169,6 @@ def test_the_heads_of_duo_attention_stand_beside_what_the_text_would_miss(client
     assert table["keeps"] == way and table["would keep by loss"] == way[::-1]
 
 
-def stored_table() -> dict:
-    rows = [
-        {"domain": "novels", "context": 1024, "share": share, "target": 512 * share, "method": entry.method}
-        | {"label": entry.label, "field": entry.field, "value": 1, "reached": share > 0.1 or n > 3, "kv_read": share}
-        | {"difference": n / 100, "difference_low": None, "difference_high": None, "attended": 512 * share}
-        | {"reads_causal": share, "perplexity": 20.0}
-        for n, entry in enumerate(ENTRIES)
-        for share in (0.5, 0.25, 0.1, 0.05)
-    ]
-    study = {"sentence": "At 5%.", "notes": ["A note."], "columns": study_columns("equal-budget")}
-    return study | {"rows": rows, "panels": panels(rows), "means": means(rows)}
-
-
 LABELS = [entry.label for entry in ENTRIES]
 
 
@@ -198,7 +182,7 @@ def test_figure_1_is_redrawn_from_the_stored_table(page, monkeypatch):
     app = page(tab="equal")
     assert app.query_params["quality_evidence"] == "yes", "a link from when this was a tab"
     assert "not measured on this machine yet for the model" in app.info[0].value
-    study = stored_table() | {"protocol": results.protocol("study", {"model": "demo"}, 10) | {"command": "x"}}
+    study = json.loads((CACHE / "demo/studies/equal-budget.json").read_text())
     stored = {EQUAL: StoredStudy.of(study)}
     monkeypatch.setattr(asking, "study", lambda model, name: (stored.get(name), ""))
     app = page(quality_evidence="yes")
@@ -209,7 +193,8 @@ def test_figure_1_is_redrawn_from_the_stored_table(page, monkeypatch):
     assert quality["layout"]["yaxis"]["autorange"] == "reversed" and "autorange" not in fetched["layout"]["yaxis"]
     looks = {(line["line"]["color"], line["line"]["dash"], line["marker"]["symbol"]) for line in quality["data"]}
     assert len(looks) == len(ENTRIES), "no two methods look alike"
-    assert quality["data"][0]["x"] == [2, 4, 10, 20] and quality["data"][0]["y"] == [0.0, 0.0, None, None]
+    assert quality["data"][0]["x"] == [2, 4, 10, 20]
+    assert [line["y"] for line in quality["data"]] == [line["y"] for line in study["panels"][0]["series"]]
 
 
 def test_equal_bytes_and_what_stacks_run_stand_under_memory(page, monkeypatch):

@@ -13,10 +13,9 @@ from app.temperature import temperature_charts
 from lab.focal.temperatures import FocalTemperatures
 from tests.conftest import ROOT
 from tests.made.focal import several
-from tests.made.heads import study
 from tests.made.in_process import captions, columns, figures, markup, opened, part
 from tests.made.results import CONTEXT, LAYERS, STUDIES, protocol
-from tests.made.training import put_studies
+from tests.made.training import put_bundled, put_studies
 
 BUNDLED = ROOT / "models_cache" / "demo" / "studies"
 
@@ -88,18 +87,16 @@ def test_without_a_study_the_command_stands_there_and_with_one_its_panels(client
     assert client.job.verb == "study" and client.job.args["corpus"].count("+") == 2
     client.states.clear()
     before = len(figures(page(temperature_evidence="yes")))
-    put_studies(client.store, temperature=study())
+    (study,) = put_bundled(client.store, "temperature")
     app = page(temperature_evidence="yes")
-    assert "Stored: no temperature beats dense." in markup(app) and len(figures(app)) == before + 3
+    assert html.escape(study["sentence"]) in markup(app) and len(figures(app)) == before + len(study["panels"])
 
 
 def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(client):
     trained = FocalTemperatures()
     losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in trained.arms()}
-    numbers = trained.numbers(several(losses)) | {
-        "protocol": study()["protocol"] | {"units": 8, "seeds": 2},
-        "check": {},
-    }
+    about = {"model": "demo", "corpus": "samples", "date": "2026-01-01", "command": "python x", "units": 8, "seeds": 2}
+    numbers = trained.numbers(several(losses)) | {"protocol": about, "check": {}}
     numbers |= trained.shown(numbers)
     put_studies(client.store, focal_temperatures=numbers)
     app = page(temperature_evidence="yes")
@@ -115,10 +112,8 @@ def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(client)
     "choice", [name for name, (study, *_) in FOCAL_STUDIES.items() if (BUNDLED / f"{study}.json").is_file()]
 )
 def test_bundled_studies_of_training_are_drawn_with_their_rows(client, choice):
-    name = FOCAL_STUDIES[choice][0]
-    words = (BUNDLED / f"{name}.json").read_text()
-    put_studies(client.store, **{name: words})
-    app, numbers = page(trained_with=choice), json.loads(words)
+    (numbers,) = put_bundled(client.store, FOCAL_STUDIES[choice][0])
+    app = page(trained_with=choice)
     assert not app.error and len(figures(app)) == 2 + len(numbers["panels"])
     assert {len(cells) for cells in columns(app).values()} == {len(numbers["rows"])}
 

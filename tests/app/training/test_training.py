@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.made import training
 from tests.made.in_process import captions, columns, figures, markup, opened
 from tests.made.results import status
-from tests.made.training import put_studies
+from tests.made.training import put_bundled, put_studies
 
 STUDIES = ROOT / "models_cache" / "demo" / "studies"
 BUNDLED = [path for path in sorted(STUDIES.glob("*.json")) if "panels" in json.loads(path.read_text())]
@@ -240,7 +240,7 @@ def test_ablations_draw_whatever_study_has_panels(client):
 
 def test_a_conclusion_that_came_out_otherwise_on_the_first_model_says_so_where_it_is_told(client):
     for name, conclusion in (("groups-k8-top1", "no longer significant"), ("lengths", "the other way round")):
-        put_studies(client.store, **{name: (STUDIES / f"{name}.json").read_text()})
+        put_bundled(client.store, name)
         assert f"{conclusion} with this model" in markup(page(evidence="ablations", ablation=name))
 
 
@@ -265,8 +265,7 @@ def test_every_bundled_study_with_panels_has_a_title_or_a_page_of_its_own():
 @pytest.mark.slow
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
 def test_every_bundled_study_without_a_page_of_its_own_is_drawn_with_its_rows(client, path):
-    study = json.loads(path.read_text())
-    put_studies(client.store, **{path.stem: path.read_text()})
+    (study,) = put_bundled(client.store, path.stem)
     app = page(evidence="ablations", ablation=path.stem)
     assert not app.error and len(figures(app)) == len(study["panels"])
     assert {len(cells) for cells in columns(app).values()} == {len(study["rows"])}
