@@ -116,19 +116,6 @@ def causality() -> dict:
     }
 
 
-def grid() -> dict:
-    rows = [{"K": k, "window": "16, K=2", "share": 0.1 * n} for n, k in enumerate((4, 8, 16, 32))]
-    lines = [{"name": "router alone", "y": [40, 41, None, 43], "low": [39, 40, None, 42], "high": [41, 42, None, 44]}]
-    lines = [lines[0] | {"paper": False}, {"name": "router alone", "y": [36.8, 38.4, 40.4, 42.4], "paper": True}]
-    panel = {"title": "By groups", "x": "K", "x_label": "groups", "x_values": [4, 8, 16, 32], "y_label": "perplexity"}
-    words = panel | {"title": "By words <b>", "x_values": ["a", "b", "c", "d"]}
-    columns = [{"name": "K", "label": "groups", "unit": ""}, {"name": "share", "label": "share", "unit": "tokens"}]
-    return {"sentence": "More groups, more loss.", "rows": rows, "columns": columns, "notes": ["One note."]} | {
-        "panels": [panel | {"series": lines}, words | {"series": lines[:1]}],
-        "protocol": about("grid"),
-    }
-
-
 def put_studies(store: RunStore, **files: dict | str) -> Path:
     """Write studies into the state of the model demo, as the fake card names its revision."""
     (folder,) = study_folders(store, "demo", "abc")

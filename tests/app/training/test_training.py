@@ -222,18 +222,16 @@ def test_causality_says_who_reads_the_future_and_what_became_of_its_headline(cli
 
 
 def test_ablations_draw_whatever_study_has_panels(client):
-    studies = dict.fromkeys(("grid", "other", "temperature", "focal_limits"), training.grid())
-    put_studies(client.store, dominance=training.dominance(), **studies)
-    app = page(evidence="ablations")
-    assert app.selectbox(key="ablation_pick").options == ["grid", "other"]
-    by_groups, by_words = figures(app)
-    assert by_groups["layout"]["xaxis"]["type"] == "log" and by_words["layout"]["xaxis"]["type"] == "category"
-    ours, paper = by_groups["data"]
-    assert (ours["line"]["dash"], paper["line"]["dash"]) == ("solid", "dash") and paper["name"] == "router alone, paper"
-    assert ours["error_y"]["array"] == [1, 1, 0, 1] and "error_y" not in paper
-    assert columns(app)["share, tokens"] == ["0.000", "0.100", "0.200", "0.300"]
-    app.selectbox(key="ablation_pick").set_value("other").run()
-    assert app.query_params["ablation"] == "other"
+    top, *_ = put_bundled(client.store, "top-k4-top1", "lengths", "temperature", "focal-limits", "dominance")
+    app = page(evidence="ablations", ablation="top-k4-top1")
+    assert len(app.selectbox(key="ablation_pick").options) == 2, "the others have pages of their own"
+    ratio, loss, *_ = figures(app)
+    assert [trace["y"] for trace in loss["data"]] == [line["y"] for line in top["panels"][1]["series"]]
+    assert loss["data"][1]["error_y"]["array"][2:] == [0, 0], "nothing was measured there"
+    assert ratio["data"][-1]["line"]["dash"] == "dash" and "error_y" not in ratio["data"][-1], "the paper's"
+    assert columns(app)["groups per token"] == ["1", "2", "3", "4"]
+    app.selectbox(key="ablation_pick").select_index(0).run()
+    assert app.query_params["ablation"] == "lengths"
     app = page(evidence="ablations", ablation="nothing")
     assert not app.error and "nothing" in captions(app)
 
