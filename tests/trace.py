@@ -76,7 +76,6 @@ def slider_move() -> Trace:
     from app import cached
     from tests.made import results
     from tests.made.in_process import opened, redrawn
-    from tests.made.quality import evaluate
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         st.cache_data.clear()
@@ -86,7 +85,6 @@ def slider_move() -> Trace:
         patched.setattr(cached, "store", lambda: store)
         patched.setattr(cached, "jobs", lambda: client)
         patched.setattr(results, "CONTEXT", 2048)
-        patched.setitem(results.STUDIES, "evaluate", evaluate)
         page = opened("methods", text=cached.sample("story"), quality_read=1024)
         for value in (96, MOVED_TO):  # the first move is not counted: it imports what a page imports once
             page.select_slider(key=SLIDER).set_value(value)
