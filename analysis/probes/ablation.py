@@ -18,7 +18,7 @@ from ..errors import BadSetting
 from ..methods.base import Dense
 from ..metrics.quality import divergence, token_losses
 from ..seam.attention import Watch, apply
-from ..seam.layers import decoder_layers
+from ..seam.layers import decoder_layers, frozen
 from ..seam.vocabulary import NextTokens, next_tokens
 
 if TYPE_CHECKING:
@@ -94,15 +94,8 @@ def estimated(model: "Model", ids: torch.Tensor, by: str = "zero", seed: int = 0
     ids [B, T] of a `Model`; one pass and its gradient by the outputs of the heads alone.
     """
     lm, recorder = model.lm, Kept()
-    trained = [p for p in lm.parameters() if p.requires_grad]
-    for p in trained:
-        p.requires_grad_(False)
-    try:
-        with apply(lm, recorder), torch.enable_grad():
-            next_tokens(lm, ids.to(lm.device)).losses(lm, ids[:, 1:]).mean().backward()
-    finally:
-        for p in trained:
-            p.requires_grad_(True)
+    with frozen(lm), apply(lm, recorder), torch.enable_grad():
+        next_tokens(lm, ids.to(lm.device)).losses(lm, ids[:, 1:]).mean().backward()
     changes = []
     for out in recorder.outs:
         assert out.grad is not None, "its gradient was kept"

@@ -137,6 +137,18 @@ def gate_projection(module: Any) -> torch.nn.Linear | None:
     return projection if gated else None
 
 
+@contextmanager
+def frozen(lm: torch.nn.Module) -> Iterator[None]:
+    """The model's parameters without a gradient; afterwards as they were."""
+    wanted = [p for p in lm.parameters() if p.requires_grad]
+    lm.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in wanted:
+            parameter.requires_grad_(True)
+
+
 def empty_model(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
     """The model that a configuration describes, without any numbers."""
     return undrawn(lambda: _on_meta(config, options))

@@ -18,7 +18,8 @@ from ..errors import AnalysisError, BadSetting
 from ..methods.focal import DENSE, FocalLearned, FocalWeights
 from ..metrics.quality import perplexity
 from ..seam.attention import apply
-from .steps import add_gradients, frozen, warmed
+from ..seam.layers import frozen
+from .steps import add_gradients, warmed
 
 if TYPE_CHECKING:
     from ..models import Model

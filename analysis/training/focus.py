@@ -11,9 +11,10 @@ from torch import nn
 
 from ..errors import BadSetting
 from ..groups.router import FocusRouter
+from ..seam.layers import frozen
 from .run import Also, Progress, Run, Watch
 from .settings import RouterTraining
-from .steps import copy_of, frozen
+from .steps import copy_of
 
 if TYPE_CHECKING:
     from ..models import Model

@@ -1,15 +1,14 @@
 """What the trainings share: the rate of a step, the gradients of its windows, and copies of a model to be trained."""
 
-import contextlib
 import copy
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..seam.vocabulary import next_tokens
 
@@ -44,15 +43,3 @@ def add_gradients(model: "Model", windows: Iterable[np.ndarray], count: int) -> 
 def copy_of(model: "Model") -> "Model":
     """The model with weights of its own in float32, all of them to be trained."""
     return replace(model, lm=copy.deepcopy(model.lm).float().requires_grad_(True))
-
-
-@contextlib.contextmanager
-def frozen(lm: nn.Module) -> Iterator[None]:
-    """The model's parameters without a gradient; afterwards as they were."""
-    wanted = [p for p in lm.parameters() if p.requires_grad]
-    lm.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in wanted:
-            parameter.requires_grad_(True)

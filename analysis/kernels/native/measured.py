@@ -134,8 +134,6 @@ def sharpness(scores: np.ndarray, start: int, entropy: np.ndarray, largest: np.n
     all is hidden.
     """
     if (built := _built()) is None:
-        from .. import rows
-
         rows.sharpness(scores, start, entropy, largest)
         return
     assert scores.flags.c_contiguous
