@@ -8,6 +8,7 @@ backward pass for all heads (attribution patching, Nanda 2023).
 """
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..errors import BadSetting
 from ..methods.base import Dense
 from ..metrics.quality import divergence, token_losses
 from ..seam.attention import Watch, apply
-from ..seam.layers import decoder_layers, frozen
+from ..seam.layers import decoder_layers, frozen, running
 from ..seam.vocabulary import NextTokens, next_tokens
 
 if TYPE_CHECKING:
@@ -130,13 +131,11 @@ class Passes:
         self.outs: list[Any] = []
         if len(self.layers) * ids.numel() * model.width * model.dtype.itemsize > KEPT_BYTES:
             self.layers = []
-        handles = [layer.register_forward_hook(self._keep) for layer in self.layers]
-        try:
-            with apply(model.lm, Without([])):
-                predicted = next_tokens(model.lm, ids.to(model.device))
-        finally:
-            for handle in handles:
-                handle.remove()
+        with ExitStack() as hooks:
+            for layer in self.layers:
+                hooks.enter_context(layer.register_forward_hook(self._keep))
+            hooks.enter_context(apply(model.lm, Without([])))
+            predicted = next_tokens(model.lm, ids.to(model.device))
         self.losses, self.reference = (
             predicted.losses(model.lm, ids[:, 1:]).cpu().numpy(),
             predicted if reference else None,
@@ -148,16 +147,11 @@ class Passes:
         are the model's own numbers."""
         lm = self.model.lm
         method = Without(_placed(self.model, heads), self.by, self.seed, resumed=bool(self.layers))
-        skipped = self.layers[: method.first_layer]
-        try:
-            for layer, out in zip(skipped, self.outs, strict=False):
-                # what it gave before, whatever it is given now; a copy, for a later layer may add to it in place
-                layer.forward = lambda *args, before=out, **kwargs: _copied(before)
-            with apply(lm, method):
-                predicted = next_tokens(lm, self.ids.to(lm.device))
-        finally:
-            for layer in skipped:
-                layer.__dict__.pop("forward", None)
+        skipped = zip(self.layers[: method.first_layer], self.outs, strict=False)
+        # what it gave before, whatever it is given now; a copy, for a later layer may add to it in place
+        given = {layer: lambda *args, before=out, **kwargs: _copied(before) for layer, out in skipped}
+        with running(given), apply(lm, method):
+            predicted = next_tokens(lm, self.ids.to(lm.device))
         apart = None if self.reference is None else _divergence(lm, self.reference, predicted)
         return predicted.losses(lm, self.ids[:, 1:]).cpu().numpy(), apart
 

@@ -1,6 +1,7 @@
 """Which writers explain what a head reads, over many pairs of a text, and whether it reads otherwise without them."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,15 +124,14 @@ class Explaining:
         modules = [key for key in keys if isinstance(key, nn.Module)]
         if not heads and not modules:
             return None
-        handles = [module.register_forward_hook(lambda _, args, out: _replaced(out, by)) for module in modules]
         try:
-            with apply(self.model.lm, _Until(self.place, heads, by)):
+            with ExitStack() as hooks:
+                for module in modules:
+                    hooks.enter_context(module.register_forward_hook(lambda _, args, out: _replaced(out, by)))
+                hooks.enter_context(apply(self.model.lm, _Until(self.place, heads, by)))
                 self.model.lm.base_model(self.ids.to(self.model.lm.device)[None], use_cache=False)
         except Reached as reached:
             return reached.prompt
-        finally:
-            for handle in handles:
-                handle.remove()
         raise AssertionError("the layer was reached when the text was read")
 
     def _vectors(self, side: str, prompt: Prompt, places: Tensor | slice = slice(None)) -> Tensor:

@@ -7,7 +7,7 @@ own code does the algebra: its layers are run again at the places in question, w
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..seam.attention import apply
 from ..seam.blocks import LEARNED, is_norm, list_of_layers, not_a_sum, writing
 from ..seam.calls import Prompt
 from ..seam.hooks import Hooks
-from ..seam.layers import attention_modules
+from ..seam.layers import attention_modules, running
 from .frozen import Frozen
 
 EMBEDDING, POSITION, BIAS, ROUNDING = "embedding", "position", "bias", "rounding"
@@ -73,26 +73,22 @@ class Stream:
         self._record(ids)
 
     def _record(self, ids: Tensor) -> None:
-        handles, watch = [], _Recorder(self)
-        for number, layer in enumerate(self.layers):
-            handles.append(layer.register_forward_pre_hook(self._entering, with_kwargs=True))
-            for kind, module in writing(layer, set(self.modules)):
-                self.names[module] = f"L{number}.{kind}"
-                handles.append(module.register_forward_hook(self._leaving))
-        for name, module in self.lm.base_model.named_modules():
-            if name.rpartition(".")[2] in LEARNED:
-                self.names[POSITION] = POSITION
-                handles.append(module.register_forward_hook(self._positions))
-        parent = next(m for m in self.lm.modules() if any(child is self.layers for child in m.children()))
-        for module in parent.children():
-            if is_norm(module):
-                handles.append(module.register_forward_pre_hook(self._ending))
-        try:
-            with apply(self.lm, watch):
-                self.body = self.lm.base_model(ids.to(self.lm.device)[None], use_cache=False)
-        finally:
-            for handle in handles:
-                handle.remove()
+        with ExitStack() as hooks:
+            for number, layer in enumerate(self.layers):
+                hooks.enter_context(layer.register_forward_pre_hook(self._entering, with_kwargs=True))
+                for kind, module in writing(layer, set(self.modules)):
+                    self.names[module] = f"L{number}.{kind}"
+                    hooks.enter_context(module.register_forward_hook(self._leaving))
+            for name, module in self.lm.base_model.named_modules():
+                if name.rpartition(".")[2] in LEARNED:
+                    self.names[POSITION] = POSITION
+                    hooks.enter_context(module.register_forward_hook(self._positions))
+            parent = next(m for m in self.lm.modules() if any(child is self.layers for child in m.children()))
+            for module in parent.children():
+                if is_norm(module):
+                    hooks.enter_context(module.register_forward_pre_hook(self._ending))
+            hooks.enter_context(apply(self.lm, _Recorder(self)))
+            self.body = self.lm.base_model(ids.to(self.lm.device)[None], use_cache=False)
         if POSITION in self.values:
             for held in (self.values, self.means):
                 held[EMBEDDING] = held[EMBEDDING] - held[POSITION]
@@ -167,17 +163,10 @@ class Stream:
         except (AttributeError, AssertionError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise not_a_sum(self.lm, "has layers that cannot be run at single places of a text") from error
 
-    @contextmanager
-    def _giving(self, values: Values) -> Iterator[None]:
-        modules = [key for key in values if isinstance(key, nn.Module)]
-        try:
-            for module in modules:
-                given = (values[module], None) if module in self.tuples else values[module]
-                module.forward = lambda *args, out=given, **kwargs: out
-            yield
-        finally:
-            for module in modules:
-                module.__dict__.pop("forward", None)
+    def _giving(self, values: Values) -> AbstractContextManager[None]:
+        outs = {key: (value, None) if key in self.tuples else value for key, value in values.items()}
+        modules = [key for key in outs if isinstance(key, nn.Module)]
+        return running({module: lambda *args, out=outs[module], **kwargs: out for module in modules})
 
     def places_of(self, writer: str) -> Iterator[tuple[Any, int | None]]:
         """(key of `values`, the head where it is one of a layer) of all that a writer's name stands for."""

@@ -2,7 +2,6 @@
 long text takes, and nobody needs it whole."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.utils import ModelOutput
 
 from ..runs.memory import LOGITS_BYTES
+from .layers import running
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class NextTokens:
     def logits(self, lm: Any, rows: slice = slice(None)) -> Tensor:
         """[B, n, V] of some places: the vocabulary's product and what the family does to it, such as a soft cap."""
         states = self.states[:, rows]
-        with _body_gives(lm, type(self.body)(**dict(self.body) | {"last_hidden_state": states})):
+        given = type(self.body)(**dict(self.body) | {"last_hidden_state": states})
+        with running({lm.base_model: lambda *args, **options: given}):
             # The model's own code from its last layer on; the ids are read by the body alone, which does not run.
             return lm.forward(states.new_zeros(states.shape[:2], dtype=torch.long), use_cache=False).logits
 
@@ -69,23 +70,6 @@ def next_tokens(lm: Any, ids: Tensor, **options: Any) -> NextTokens:
         outputs.append(output)
         return type(output)(**dict(output) | {"last_hidden_state": output[0][:, -1:]})
 
-    handle = lm.base_model.register_forward_hook(shorten)
-    try:
+    with lm.base_model.register_forward_hook(shorten):
         lm(ids, **{"use_cache": False, **options})
-    finally:
-        handle.remove()
     return NextTokens(outputs[0][0], outputs[0])
-
-
-@contextmanager
-def _body_gives(lm: Any, output: ModelOutput) -> Iterator[None]:
-    """Inside, the layers give this whatever they are called with."""
-    body = lm.base_model
-    before = body.__dict__.get("forward")
-    body.forward = lambda *args, **options: output
-    try:
-        yield
-    finally:
-        del body.forward
-        if before is not None:
-            body.forward = before

@@ -2,6 +2,7 @@
 each attention layer, and one pass through the layers."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +42,10 @@ def attention_inputs(
         if progress:
             # Others may use the model meanwhile, so no hook is on it now.
             progress(index / len(windows))
-        handles = [
-            module.register_forward_pre_hook(partial(keep, layer), with_kwargs=True)
-            for layer, module in enumerate(attention_modules(model.lm))
-        ]
-        try:
+        with ExitStack() as hooks:
+            for layer, module in enumerate(attention_modules(model.lm)):
+                hooks.enter_context(module.register_forward_pre_hook(partial(keep, layer), with_kwargs=True))
             forward(model, ids)
-        finally:
-            for handle in handles:
-                handle.remove()
     return [torch.cat(parts) for parts in states_of]
 
 

@@ -1,8 +1,8 @@
 """Whether a step of a training fits memory, before anything is trained; and layers that are computed again on the way
 back, where what all of them computed does not fit."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from ..errors import TooLarge
 from ..models.weights import free_bytes
 from ..runs.memory import of_training
-from ..seam.layers import decoder_layers
+from ..seam.layers import decoder_layers, running
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -45,21 +45,11 @@ def recomputes(model: "Model", length: int, phase: int) -> bool:
     )
 
 
-@contextmanager
-def recomputed(model: "Model", wanted: bool) -> Iterator[None]:
+def recomputed(model: "Model", wanted: bool) -> AbstractContextManager[None]:
     """Inside, with `wanted`, every layer keeps what enters it alone, and is computed again when its gradient is taken:
     the same numbers in about a third more time."""
     layers = (decoder_layers(model.lm) or []) if wanted else []
-    before = [layer.__dict__.get("forward") for layer in layers]
-    try:
-        for layer in layers:
-            layer.forward = partial(_again, layer.forward)
-        yield
-    finally:
-        for layer, forward in zip(layers, before, strict=True):
-            del layer.forward
-            if forward is not None:
-                layer.forward = forward
+    return running({layer: partial(_again, layer.forward) for layer in layers})
 
 
 def _again(forward: Callable, *args: Any, **options: Any) -> Any:
