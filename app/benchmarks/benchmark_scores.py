@@ -9,6 +9,7 @@ from analysis.claims import Comparison
 from analysis.commands import commandline
 from analysis.commands.probes import Benchmark
 from analysis.runs import Run
+from analysis.runs.stored import StoredStudy
 from app import cached
 from app.quality.asked import Asked
 from app.selection import state
@@ -111,18 +112,16 @@ def _command(request: Benchmark) -> str:
 def stored_scores() -> None:
     """The scores that are stored for the model in use, with the tasks' own prompts and with long ones, or the command
     that stores them."""
-    st.header(TITLE, anchor=False, help=cached.glossary("benchmark score"))
-    study = studied.opened(STORED, TITLE)
-    if study is None:
-        return
+    studied.section(STORED, TITLE, "benchmark score", rows=False, more=_by_prompts)
+
+
+def _by_prompts(study: StoredStudy) -> None:
     by_prompts = {title: [row for row in study.rows if row["prompts"] == kind] for kind, title in PROMPTS.items()}
     with st.grid(2, min_column_width=460, gap="large"):
         for place, (title, rows) in enumerate(by_prompts.items()):
             with st.container():
                 _draw(rows, title, f"benchmark_kept_{place}")
     _list(sum(by_prompts.values(), []), "benchmark_kept", study.protocol.date)
-    widgets.prose(study.notes, "quiet")
-    studied.made(study)
 
 
 def _scores(run: Run) -> None:

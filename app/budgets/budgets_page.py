@@ -1,13 +1,23 @@
 """Budgets per head: where reading less begins to cost, and how many tokens each head may then read."""
 
+from functools import partial
+
 import streamlit as st
 
+from analysis.runs.stored import StoredStudy
 from app import cached
-from app.budgets import budget_words, by_hand, calibrate, cap, cost, effect, evidence, live, policy, reads
+from app.budgets import budget_words, by_hand, calibrate, cap, cost, effect, live, policy, reads
 from app.selection import state
 from app.selection.sparsify import BUDGET_TABS
-from app.ui import jobs, screen, widgets
+from app.ui import jobs, plots, screen, studied, tables, widgets
 from app.ui.tabs import drawer, folds
+
+PEARSON = {
+    "arm": tables.Column("predicted by"),
+    "pooled": tables.Column("all heads", "number", 3, help="over all heads, positions and queries together"),
+    "within_head": tables.Column("one head", "number", 3, help="within each head"),
+    "within_head_and_position": tables.Column("one stretch", "number", 3, help="of positions, within each head"),
+}
 
 
 def show() -> None:
@@ -59,4 +69,23 @@ def show() -> None:
             "cost": lambda: cost.show(run, refused),
         },
     )
-    drawer("budgets_evidence", lambda: widgets.each(evidence.corpora, evidence.allocation, evidence.query))
+    drawer("budgets_evidence", _evidence)
+
+
+def _evidence() -> None:
+    """Stored studies: corpora and contexts, how keys are shared out, and whether the query matters."""
+    # A button trains the query router for few steps.
+    few = {"steps": 200, "seeds": 1}
+    study = partial(studied.section, small=True)
+    widgets.each(
+        partial(study, "calibration", "Corpora and contexts", "cap"),
+        partial(study, "allocation", "By ranks or by ablation?", "keys shared out by ablation"),
+        partial(study, "query-router", "Does the query matter?", "query router", more=_correlations, small=few),
+    )
+
+
+def _correlations(stored: StoredStudy) -> None:
+    st.subheader("Correlation with the keys a query needs", anchor=False)
+    plots.listed(PEARSON, stored.numbers["correlations"], "budget_pearson", "Correlations", height=240)
+    parameters = stored.numbers["parameters"]
+    widgets.prose(f"{parameters:,} parameters. Within one head and stretch only the query can explain it.", "quiet")

@@ -1,6 +1,7 @@
 """What is folded away under the map: all heads in a table or a scatter, their names, what is lost without them, and the
 stored studies behind that."""
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -16,8 +17,6 @@ from app.selection.look import FINDERS
 from app.ui import asking, fields, head_cards, plots, studied, tables, widgets
 from app.ui.head_cards import Names
 
-# The study of training makes its models itself; it is stored beside this one.
-TRAINED_WITH = "demo"
 NAMED = {
     "cell": head_cards.HEAD,
     "name": tables.Column("name"),
@@ -50,13 +49,15 @@ CHANCE = "chance level (uniform reading)"
 
 def show(run: Run, table: dict, tokens: dict, cell: tuple[int, int], names: Names) -> None:
     """All of it, one below the other."""
+    study = partial(studied.section, term="induction score", rows=False, reads=False)
     widgets.each(
         lambda: _all_heads(run, table, cell, names),
         lambda: _named(table, *cell),
         lambda: without.all_heads(tokens, *cell),
-        lambda: _stored("induction", "Do induction heads carry what repetition gains?"),
-        lambda: _stored("why-circuit", "Does Why name the heads that induction heads need?"),
-        _trained,
+        partial(study, "induction", "Do induction heads carry what repetition gains?"),
+        partial(study, "why-circuit", "Does Why name the heads that induction heads need?"),
+        # It makes its models itself; it is stored beside this one.
+        partial(study, "circuit", "Which models learn to look back?", of="demo"),
     )
 
 
@@ -147,28 +148,3 @@ def _named(table: dict, layer: int, head: int) -> None:
     with st.expander("What each name means", icon=":material/menu_book:"):
         defined = [about | {"letter": LETTERS[about["name"]]} for about in run.numbers["definitions"]]
         plots.listed(DEFINED, defined, "heads_definitions", "Definitions", run.id, height=330)
-
-
-# --- stored studies ---------------------------------------------------------------------------------------------------
-
-
-def _stored(name: str, title: str) -> None:
-    """A stored study of the model in use."""
-    help = cached.glossary("induction score")
-    st.header(title, anchor=False, help=help)
-    numbers = studied.opened(name, title, reads=False)
-    if numbers is not None:
-        studied.drawn(numbers, f"heads_{name}", help)
-
-
-def _trained() -> None:
-    """Small models trained to look back, with and without normalised queries and keys, whichever model is in use."""
-    help = cached.glossary("induction score")
-    st.header("Which models learn to look back?", anchor=False, help=help)
-    numbers = asking.study(TRAINED_WITH, "circuit")[0]
-    if numbers is None:
-        studied.missing("Which models learn to look back", "circuit", reads=False)
-        return
-    widgets.prose(numbers.sentence, "more")
-    studied.badge(numbers)
-    studied.drawn(numbers, "heads_circuit", help)

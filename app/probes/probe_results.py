@@ -15,7 +15,7 @@ from app.probes import probe_charts, probe_form
 from app.probes.probe_form import title
 from app.quality.asked import changes
 from app.selection.decide import PROBE_TASKS
-from app.ui import asking, jobs, plots, repeat, screen, studied, tables, widgets
+from app.ui import asking, jobs, plots, repeat, screen, tables, widgets
 
 # Of a page that has no number yet.
 QUESTION = "How far back can it find something and use it?"
@@ -210,20 +210,3 @@ def ruler() -> str:
     named = ", ".join(f"{title(task)} is like {name}" for task, name in RULER.items())
     none = ", ".join(title(task) for task in PROBE_TASKS if task not in RULER)
     return f"Tasks of RULER: {named}. None there: {none}. RULER lets the model write its answer."
-
-
-def beyond() -> None:
-    """Reading twice the context, as it was measured and stored: positions as they are, extended, and fine-tuned."""
-    st.header("Reading beyond its context", anchor=False, help=cached.glossary("dynamic NTK"))
-    stored = studied.opened("length-extension", "Reading twice the context")
-    if stored is not None:
-        studied.drawn(stored, "probe_beyond", cached.glossary("dynamic NTK"))
-
-
-def recall() -> None:
-    """What texts whose answers stand far before in them gave the model, as it was measured and stored."""
-    about = cached.glossary("recall documents")
-    st.header("Where its recall comes from", anchor=False, help=about)
-    stored = studied.opened("recall-documents", "What recall documents give")
-    if stored is not None:
-        studied.drawn(stored, "probe_recall", about, "recall-documents")

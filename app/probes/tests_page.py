@@ -1,5 +1,7 @@
 """Long-context tests: how far back can the model find something and use it, and what remains when it reads less?"""
 
+from functools import partial
+
 import streamlit as st
 
 from app import cached
@@ -7,7 +9,7 @@ from app.benchmarks import benchmark_scores
 from app.probes import probe_form, probe_results
 from app.selection.controls import named
 from app.selection.decide import TEST_TABS
-from app.ui import asking, screen, widgets
+from app.ui import asking, screen, studied, widgets
 from app.ui.tabs import drawer, tabs
 
 
@@ -25,5 +27,9 @@ def show() -> None:
     rooms["files"] = files
     if tabs("tests_tab", TEST_TABS, rooms, {"files": named("benchmark_")}):
         top.title(probe_results.QUESTION, anchor=False)
-    evidence = (probe_results.beyond, probe_results.recall, benchmark_scores.stored_scores)
+    evidence = (
+        partial(studied.section, "length-extension", "Reading beyond its context", "dynamic NTK", rows=False),
+        partial(studied.section, "recall-documents", "Where its recall comes from", "recall documents"),
+        benchmark_scores.stored_scores,
+    )
     drawer("tests_evidence", lambda: widgets.each(*evidence))

@@ -14,7 +14,7 @@ from app.quality.asked import Asked
 from app.selection import state
 from app.ui import asking, fields, plots, studied, tables, widgets
 
-EQUAL, TIMED = "equal-budget", "figure-one"
+EQUAL = "equal-budget"
 WHY_LAST = (
     "The budget counts the keys in the softmax. What a method scores first, to choose them, counts as fetched (KV "
     "read) and not as budget: Oracle top-k scores every key. It is the ceiling of the attention that so many keys "
@@ -49,9 +49,7 @@ def show() -> None:
     saves = st.session_state["quality_saves"]
     if saves == "reads":
         equal_reads()
-        st.header("Quality against time", anchor=False, help=cached.glossary("crossover"))
-        if (measured := studied.opened(TIMED, "Quality against time, of every method with a kernel")) is not None:
-            studied.drawn(measured, "quality_timed", name=TIMED)
+        studied.section("figure-one", "Quality against time", "crossover")
         return
     for name, title in OF[saves].items():
         if len(OF[saves]) > 1:

@@ -1,6 +1,7 @@
 """Stored studies of the softmax temperature, of models trained with one, and what the paper on Focal Attention prints
 beside what is measured here."""
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -19,14 +20,9 @@ TABLES = {
 
 def show() -> None:
     """The studies, one under the other."""
-    with widgets.guarded():
-        # Every domain, by position and layer by layer.
-        help = cached.glossary("perplexity against the temperature")
-        st.header("What it does to the predictions", anchor=False, help=help)
-        numbers = studied.opened("temperature", "Perplexity against the temperature", small=True, corpus=None)
-        if numbers is not None:
-            studied.drawn(numbers, "temperature_study", help)
-    widgets.each(_trained, _printed)
+    term = "perplexity against the temperature"
+    study = partial(studied.section, "temperature", "What it does to the predictions", term, rows=False)
+    widgets.each(partial(study, small=True, corpus=None), _trained, _printed)
 
 
 def _trained() -> None:

@@ -1,7 +1,7 @@
 """Stored studies on a page: what was found, as the study itself describes it, how it was made, or how to make it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,9 +26,10 @@ MOST_TICKS = 12
 ROOM = 1 / 25
 
 
-def study(name: str) -> StoredStudy | None:
-    """The stored study of this name for the model in use, or None; a damaged file is reported."""
-    stored, damage = asking.study(st.session_state["model"], name)
+def study(name: str, model: str = "") -> StoredStudy | None:
+    """The stored study of this name for the `model`, the one in use if not given, or None; a damaged file is
+    reported."""
+    stored, damage = asking.study(model or st.session_state["model"], name)
     if damage:
         widgets.prose(damage, "note")
     return stored
@@ -58,22 +59,41 @@ def missing(title: str, name: str, small: bool | dict = False, reads: bool = Tru
 
 
 def opened(
-    name: str, title: str, kind: str = "more", small: bool | dict = False, reads: bool = True, **chosen: object
+    name: str, title: str, small: bool | dict = False, reads: bool = True, of: str = "", **chosen: object
 ) -> StoredStudy | None:
     """The stored study `name` with its sentence and what it was measured on; None where it is `missing`, which is
-    said."""
-    stored = study(name)
+    said. `of`: the model that it is stored beside, where that is not the one in use."""
+    stored = study(name, of)
     if stored is None:
         missing(title, name, small, reads, **chosen)
         return None
-    told(name, stored, kind)
+    told(name, stored)
     return stored
 
 
-def told(name: str, stored: StoredStudy, kind: str = "more") -> None:
+def section(
+    name: str,
+    heading: str,
+    term: str = "",
+    rows: bool = True,
+    more: Callable[[StoredStudy], None] | None = None,
+    **asked: Any,
+) -> None:
+    """All of the stored study `name` under its `heading`, explained by a `term` of the glossary, or how to make it.
+    `rows`: all of them in a table too; `more` draws what stands above the panels; `asked` is for `opened`."""
+    help = cached.glossary(term) if term else None
+    st.header(heading, anchor=False, help=help)
+    stored = opened(name, heading.removesuffix("?"), **asked)
+    if stored is not None:
+        if more is not None:
+            more(stored)
+        drawn(stored, f"study_{name}", help, name if rows else "")
+
+
+def told(name: str, stored: StoredStudy) -> None:
     """What the stored study `name` says, which of its headlines came out otherwise on the first bundled model, and what
     it was measured on."""
-    widgets.prose(stored.sentence, kind)
+    widgets.prose(stored.sentence, "more")
     if st.session_state["model"] == "demo":
         widgets.prose(changed(name, stored.numbers), "note")
     badge(stored)
