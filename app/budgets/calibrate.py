@@ -114,11 +114,11 @@ def _run() -> None:
     request = _request()
     run = cached.store().find(request)
     jobs.run_button(
-        "Calibrate it again" if run else "Calibrate",
+        "Calibrate",
         request,
         "budget_calibrate",
         request.tokens,
-        instead_of=run.id if run else None,
+        stored=run,
         smaller=lambda: smaller(request),
         type="primary",
     )

@@ -50,9 +50,8 @@ def show(run: Run, refused: str | None) -> None:
     # A sweep of an earlier version knows one side.
     if sweep is None or both and any("stretches" not in row["select"] for row in sweep.numbers["sweep"]):
         label = f"Try {len(tried)} caps on this text"
-        again = sweep.id if sweep else None
         less = partial(smaller, tried)
-        jobs.run_button(label, request, "budget_sweep_run", instead_of=again, smaller=less, type="primary")
+        jobs.run_button(label, request, "budget_sweep_run", stored=sweep, smaller=less, type="primary")
     if sweep is not None:
         _judged(sweep, run.numbers["beta"])
 

@@ -30,15 +30,8 @@ def show() -> None:
     with beside:
         request = generate_form.request(generate_form.form(card))
         stored = cached.store().find(request)
-        again = None if stored is None or stored.example else stored.id
-        jobs.run_button(
-            "Generate again" if again else "Generate",
-            request,
-            "generate_run",
-            tokens=generate_form.tokens(request),
-            instead_of=again,
-            type="secondary" if stored else "primary",
-        )
+        tokens = generate_form.tokens(request)
+        jobs.run_button("Generate", request, "generate_run", tokens, stored=stored, type="primary")
     job = jobs.current()
     mine = job if job is not None and (job.verb, job.args) == (request.verb, request.spelled) else None
     run, note = (stored, "") if stored else _meanwhile(request)

@@ -64,8 +64,7 @@ def _step(run: Run) -> None:
         "perplexity stands beside the other methods on the page Quality vs speed.",
         "quiet",
     )
-    label = f"Time {ROUTERS[router].title} against dense{' again' if stored else ''}"
-    jobs.run_button(label, request, "routing_time", instead_of=stored.id if stored else None)
+    jobs.run_button(f"Time {ROUTERS[router].title} against dense", request, "routing_time", stored=stored)
     if stored is None:
         return
     widgets.source(stored)

@@ -39,13 +39,13 @@ def show(card: dict) -> None:
         request = Route(texts=texts, corpus="" if texts else corpus, **settings)
         stored = cached.store().find(request)
         jobs.run_button(
-            "Calibrate and test again" if stored else "Calibrate and test",
+            "Calibrate and test",
             request,
             "route_run",
             tokens=_tokens(request),
-            instead_of=stored.id if stored else None,
+            stored=stored,
             smaller=lambda: [Scope("without the MLP router", {"route_mlp": False})] * request.mlp,
-            type="secondary" if stored else "primary",
+            type="primary",
         )
         indexers.growing()
         if stored is not None:

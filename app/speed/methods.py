@@ -54,15 +54,14 @@ def said(run: Run) -> str:
 
 def button(asked: Launch | TimeMethod, stored: Run | None) -> None:
     """Launch, or launch again; its price stands beside it."""
-    again = stored is not None and not stored.example
     jobs.run_button(
-        f"{LAUNCH} again" if again else LAUNCH,
+        LAUNCH,
         asked,
         f"speed_{asked.verb}",
         price=_price(asked),
-        instead_of=stored.id if again and stored else None,
+        stored=stored,
         smaller=lambda: speed_requests.smaller(asked),
-        type="secondary" if stored else "primary",
+        type="primary",
     )
 
 

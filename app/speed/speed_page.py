@@ -172,15 +172,14 @@ def _time_lengths(
     card: Mapping[str, Any] | None, asked: Bench, stored: Run | None, label: str, lengths: list[int]
 ) -> None:
     """The button, and what it measured."""
-    again = stored is not None and not stored.example
     jobs.run_button(
-        f"{label} again" if again else label,
+        label,
         asked,
         "speed_bench",
         price=speed_requests.bench_price(asked, card, lengths),
-        instead_of=stored.id if again and stored else None,
+        stored=stored,
         smaller=lambda: speed_requests.smaller(asked),
-        type="primary" if card is None and stored is None else "secondary",
+        type="primary" if card is None else "secondary",
     )
     if stored is not None:
         by_length.details(stored)

@@ -33,8 +33,7 @@ def show() -> None:
     request = _request()
     stored = cached.store().find(request)
     with widgets.guarded():
-        label, again = ("Train it again", stored.id) if stored else ("Train temperatures", None)
-        jobs.run_button(label, request, "learned_run", price=_price(request), instead_of=again)
+        jobs.run_button("Train temperatures", request, "learned_run", price=_price(request), stored=stored)
     if stored is not None:
         _found(stored)
     repeat.drawer(request.command_line())

@@ -75,14 +75,14 @@ def tab() -> None:
                     f"This trains a copy of the model together with the router {router}, under the name {trained}."
                 )
             jobs.run_button(
-                "Train it again" if stored else "Train",
+                "Train",
                 request,
                 "train_run",
                 help=f"{purpose} A stopped training keeps its steps: train again with the same settings.",
                 price=training_requests.price(request, asking.card(request.model)),
-                instead_of=stored.id if stored else None,
+                stored=stored,
                 smaller=lambda: training_requests.smaller(request),
-                type="secondary" if stored else "primary",
+                type="primary",
             )
         if stored is not None:
             name, copy = cached.router_name(stored.request), f"finetuned/{Path(stored.numbers['path']).name}"

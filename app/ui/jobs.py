@@ -11,7 +11,7 @@ from analysis.declaration.command import Command
 from analysis.errors import BadSetting
 from analysis.jobs import JobStatus
 from analysis.limits import limits
-from analysis.runs import Price
+from analysis.runs import Price, Run
 from analysis.runs.price import spell
 from analysis.studies.registry import STORED
 from app import cached
@@ -35,15 +35,20 @@ def run_button(
     help: str | None = None,
     *,
     price: Price | None = None,
-    instead_of: str | None = None,
+    stored: Run | None = None,
     smaller: Callable[[], list[Scope]] = list,
     type: str = "secondary",
 ) -> None:
     """A button that submits a long job, its price on it: `price`, or what `tokens` tokens took before.
 
-    `instead_of`: the id of a stored run of the same request that is dropped first, to be measured again. `smaller`:
-    what the page offers instead where that is too much. What this installation does not allow has no button.
+    `stored`: the run of this request that is there, which is dropped first, to be measured again; an example stays.
+    `smaller`: what the page offers instead where that is too much. What this installation does not allow has no button.
     """
+    instead_of = None
+    if stored is not None:
+        type = "secondary"
+        if not stored.example:
+            label, instead_of = f"{label} again", stored.id
     if not limits().allows(request.verb):
         why = f"{label}: not available in this shared demo; start Focuscope on your own machine for it."
         widgets.prose(why, "quiet")
