@@ -1,7 +1,6 @@
 """Changing budgets by hand: how many tokens in all, heads set, scaled or pinned, undone."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
@@ -40,9 +39,8 @@ def show(run: Run, cells: Sequence[int]) -> None:
             value = chosen["budget_size"]
             widgets.settled("budget_size", [value] if low <= value <= high else [], max(low, 1.0))
             st.number_input(label, low, high, key="budget_size", step=step, format="%g", width=140)
-        chosen["budget_cap_pick"] = numbers["cap"]
-        look: dict[str, Any] = {"width": 130, "on_change": fields.keep_pick, "args": ("budget_cap",)}
-        st.number_input("Cap, tokens", 1, live.NO_CAP, key="budget_cap_pick", **look)
+        look = {"max_value": live.NO_CAP, "width": 130}
+        fields.pick(st.number_input, "Cap, tokens", 1, "budget_cap", numbers["cap"], **look)
     on_map = by_word.words({"cells": list(cells), "pin": True}, heads, layers).removesuffix(" pinned")
     st.caption(f"Chosen on the map: {on_map}. Shift adds a head.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):

@@ -173,9 +173,8 @@ def _controls(run: Run) -> tuple[int, Place]:
         # The step of the answer that is painted, the last one unless another was chosen.
         chosen, count = st.session_state, run.numbers["rows"][side]["tokens"]
         widgets.settled("generate_at", [None, *range(1, count + 1)], None)
-        chosen["generate_at_pick"] = chosen["generate_at"] or count
-        moved: dict[str, Any] = {"on_change": lambda: state.choose(chosen, generate_at=chosen["generate_at_pick"])}
-        st.slider("New token: what the KV cache still holds", 1, max(2, count), key="generate_at_pick", **moved)
+        step, label = chosen["generate_at"] or count, "New token: what the KV cache still holds"
+        fields.pick(st.slider, label, 1, "generate_at", step, max_value=max(2, count))
     return side, _place(layer, head)
 
 

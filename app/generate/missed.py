@@ -1,13 +1,10 @@
 """The keys that an answer under a budget missed, each in its context, of which one is put back."""
 
-from typing import Any
-
 import streamlit as st
 
 from analysis.runs import Run
 from app import cached
-from app.selection import state
-from app.ui import painted
+from app.ui import fields, painted
 from app.ui.reading import rows_of
 
 # Tokens of context before and after a key.
@@ -21,10 +18,6 @@ def put_back(run: Run, prompt: dict) -> None:
     pieces = prompt["piece"] + rows_of(cached.columns(run, "answers"), side=side)["piece"]
     missed = [row for row in run.numbers["missed"] if row["side"] == side]
     listed = {f"{row['layer']}.{row['head']}.{row['position']}": row for row in missed}
-    chosen["generate_back_pick"] = chosen["generate_back"]
-
-    def picked() -> None:
-        state.choose(chosen, generate_back=chosen["generate_back_pick"])
 
     def told(word: str) -> str:
         layer, head, place = word.split(".")
@@ -35,9 +28,9 @@ def put_back(run: Run, prompt: dict) -> None:
         "Keys of one head that had left, with the attention that dense attention gives them until the answers part. It "
         "takes the place of another key."
     )
-    look: dict[str, Any] = {"format_func": told, "on_change": picked, "placeholder": "a key that was missed"}
-    words = list(dict.fromkeys([*listed, *filter(None, [chosen["generate_back"]])]))
-    st.selectbox("Put one key back", words, index=None, key="generate_back_pick", help=help, **look)
+    now, look = chosen["generate_back"], {"format_func": told, "placeholder": "a key that was missed"}
+    words = list(dict.fromkeys([*listed, *filter(None, [now])]))
+    fields.pick(st.selectbox, "Put one key back", words, "generate_back", now, index=None, help=help, **look)
 
 
 def context(pieces: list[str], place: int, around: int) -> str:

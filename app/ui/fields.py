@@ -1,7 +1,7 @@
 """Fields of the pages' forms, and how what they hold is kept."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -35,16 +35,17 @@ def alone(draw: Callable[..., None], *arguments: object) -> None:
     st.fragment(part)()
 
 
-def keep_pick(name: str) -> None:
-    """A callback of a widget that shows a default without making it the selection: what was picked becomes it."""
-    state.choose(st.session_state, **{name: st.session_state[f"{name}_pick"]})
+def pick(widget: Callable, label: str, options: object, name: str, value: object, **look: Any) -> Any:
+    """A control that shows a default without making it the selection; returns what it shows. `options`: of a number
+    the lowest."""
+    key = f"{name}_pick"
+    st.session_state[key] = value
 
+    def picked() -> None:
+        state.choose(st.session_state, **{name: st.session_state[key]})
 
-def pick(widget: Callable, label: str, options: Sequence, name: str, value: object, **look: Any) -> Any:
-    """A control that shows a default without making it the selection; returns what it shows."""
-    st.session_state[f"{name}_pick"] = value
-    widget(label, options, key=f"{name}_pick", on_change=keep_pick, args=(name,), **look)
-    return st.session_state[f"{name}_pick"]
+    widget(label, options, key=key, on_change=picked, **look)
+    return st.session_state[key]
 
 
 def write_address() -> None:

@@ -15,7 +15,7 @@ from app import cached, topbar
 from app.selection import state
 from app.selection.decide import CACHES, CONTEXTS, GPUS, LOADED, SEQUENCES
 from app.selection.patterns import HASH
-from app.ui import widgets
+from app.ui import fields, widgets
 
 # The well-known models whose shapes the worker has, by their name there.
 SHAPES = {
@@ -119,9 +119,7 @@ def choose(shapes: dict[str, str]) -> None:
         st.button("Read this config", key="read_config", on_click=_pasted, args=(paste,), type="primary")
         look = {"on_change": _uploaded, "args": (upload,)}
         st.file_uploader("or drop it here; no weights, and it stays on this machine", key=upload, **look)
-    st.session_state["gpu_pick"] = gpu()
-    look = {"on_change": lambda: state.choose(st.session_state, gpu=st.session_state["gpu_pick"]), "width": 208}
-    st.selectbox("GPU", list(GPUS), key="gpu_pick", format_func=GPUS.__getitem__, **look)
+    fields.pick(st.selectbox, "GPU", list(GPUS), "gpu", gpu(), format_func=GPUS.__getitem__, width=208)
 
 
 def _picked() -> None:
