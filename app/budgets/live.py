@@ -1,6 +1,7 @@
 """The map of budgets that follows its sliders in the browser, and what its clicks and released sliders choose."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import streamlit as st
 
@@ -10,7 +11,7 @@ from app.budgets import policy
 from app.budgets.budget_words import share
 from app.selection import state
 from app.selection.sparsify import READ_SHARES
-from app.ui import asking, export, widgets
+from app.ui import asking, export, fields
 from app.ui.painted import part
 
 KEY = "budget_map"
@@ -118,10 +119,8 @@ def chosen_cells(count: int, heads: int) -> list[int]:
     cells = [int(cell) for cell in raw.split(".")] if raw else []
     if not cells or max(cells) >= count:
         layers = asking.layers(st.session_state["model"])
-        widgets.settled("layer", [None, *layers], None)
-        widgets.settled("head", [None, *range(heads)], None)
-        layer = st.session_state["layer"]
-        cells = [(0 if layer is None else layers.index(layer)) * heads + (st.session_state["head"] or 0)]
+        layer, head = fields.cell(list(product(layers, range(heads))))
+        cells = [layers.index(layer) * heads + head]
     return cells
 
 

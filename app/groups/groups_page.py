@@ -14,7 +14,7 @@ from app.selection import state
 from app.selection.look import GROUP_MEASURES, GROUP_VIEWS
 from app.start import pair_list, screen
 from app.start.screen import SHUFFLED
-from app.ui import asking, charts, export, jobs, packed, painted, plots, tables, take, widgets
+from app.ui import asking, charts, export, fields, jobs, packed, painted, plots, tables, take, widgets
 from app.ui.reading import rows_of
 from app.ui.screen import answer
 from app.ui.tabs import drawer
@@ -36,7 +36,8 @@ def show() -> None:
     answer(*_answer(run, layer))
     with screen.read_line(first, tokens):
         named = "Layer {}".format
-        widgets.choose_layer(numbers, middle, help=None, label_visibility="collapsed", format_func=named)
+        collapsed: dict[str, Any] = {"label_visibility": "collapsed", "format_func": named, "width": 120}
+        fields.pick(st.selectbox, "Layer", numbers, "layer", layer, **collapsed)
     place = numbers.index(layer)
     group, sure = cached.array(run, "group")[place], cached.array(run, "confidence")[place]
     here = rows_of(cached.columns(run, "groups"), layer=layer)

@@ -10,7 +10,7 @@ from app import cached
 from app.heads import card, one_head, overview, study
 from app.heads.head_statistics import ALL, cells_of, offered, ranked, spelled
 from app.selection import state
-from app.ui import asking, foot, head_cards, screen, widgets
+from app.ui import asking, fields, foot, head_cards, screen, widgets
 from app.ui.reading import LONG
 from app.ui.tabs import drawer
 
@@ -35,7 +35,9 @@ def show() -> None:
     for control in ("statistic", "heads_across", "heads_colour"):
         widgets.settled(control, [*offered(table), *["layer"] * (control == "heads_colour")], USUAL[control])
     names, name = head_cards.names(), st.session_state["statistic"]
-    cell = _cell(table, name)
+    # The shared selection, else the first by the statistic.
+    cells, ranking = cells_of(table), ranked(table[name], st.session_state["order"] or ALL[name].first)
+    cell = fields.cell([*(cells[row] for row in ranking), *cells])
     _answer(run, table, name, len(tokens["piece"]))
     beside = st.session_state["beside"]
     picture, right = screen.picture_and_card("heads", TWO if beside else ONE)
@@ -69,18 +71,6 @@ def _so_far(table: dict) -> None:
     """The map while the text is read: the heads of the layers that are done."""
     # A second window changes the numbers of layers that were drawn before.
     overview.show(table, (-1, -1), {}, {}, None, f"heads_so_far_{crc32(repr(table).encode())}")
-
-
-def _cell(table: dict, name: str) -> tuple[int, int]:
-    """(layer, head) in use: the shared selection, else the first by the statistic."""
-    for control in ("layer", "head"):
-        widgets.settled(control, [None, *sorted(set(table[control]))], None)
-    layer, head = st.session_state["layer"], st.session_state["head"]
-    ranking = ranked(table[name], st.session_state["order"] or ALL[name].first) or [0]
-    cells = [(table["layer"][row], table["head"][row]) for row in ranking]
-    fitting = [cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1])]
-    first = (fitting or cells)[0]
-    return first[0] if layer is None else layer, first[1] if head is None else head
 
 
 def _answer(run: Run, table: dict, name: str, tokens: int) -> None:

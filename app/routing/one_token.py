@@ -1,7 +1,6 @@
 """One token under bucket routing: the buckets that it visits, painted on the text with the attention it really has."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
@@ -11,7 +10,7 @@ from app import cached
 from app.routing import routed_heads, routing_charts
 from app.routing.bucket_routers import ABLATIONS, INDEXERS, ROUTERS
 from app.selection import state
-from app.ui import asking, painted, plots, widgets
+from app.ui import asking, fields, painted, plots, widgets
 from app.ui.charts import HERE
 
 LEVELS = ((0.002, "0.2–1%"), (0.01, "1–5%"), (0.05, "over 5%"))  # of the far attention
@@ -27,15 +26,11 @@ def show(opened: Run, run: Run, distances: dict) -> None:
     those in use, `distances` with the sinks that are left out."""
     chosen, visited = st.session_state, int(run.numbers["l"])
     layer, head = routed_heads.chosen(opened.numbers["heads"])
-    chosen["route_head_pick"] = head
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        widgets.choose_layer(asking.layers(chosen["model"]), layer)
-        look: dict[str, Any] = {"key": "route_head_pick", "help": cached.glossary("attention head")}
-        look |= {"on_change": lambda: state.choose(chosen, head=chosen["route_head_pick"])}
-        st.selectbox("Head", list(range(asking.card(chosen["model"])["heads"])), width=120, **look)
+        fields.choose_cell(asking.layers(chosen["model"]), asking.card(chosen["model"])["heads"], (layer, head))
         offered = {kind: router.title for kind, router in ROUTERS.items() if kind not in ABLATIONS}
-        look = {"format_func": offered.__getitem__, "width": 230, "help": cached.glossary("bucket routers")}
-        st.selectbox("Router", list(offered), key="route_router", **look)
+        help, titled = cached.glossary("bucket routers"), offered.__getitem__
+        st.selectbox("Router", list(offered), key="route_router", format_func=titled, width=230, help=help)
     tokens = asking.inspected()["tokens"]
     widgets.settled("query", [None, *range(tokens)], None)
     about = {"model": chosen["model"], "text": chosen["text"], "layer": layer, "head": head}

@@ -9,7 +9,7 @@ from app.heads.head_statistics import Statistic, cells_of
 from app.routing.bucket_routers import HEAD_COLUMNS, ROUTERS, named
 from app.selection import state
 from app.selection.sparsify import ROUTED
-from app.ui import head_cards, painted, plots, widgets
+from app.ui import fields, head_cards, painted, plots, widgets
 from app.ui.reading import rows_of
 
 OVER = {"over_prior": "static_prior", "over_kmeans": "kmeans"}
@@ -44,12 +44,9 @@ def show(opened: Run, run: Run) -> None:
 
 def chosen(heads: list[dict]) -> tuple[int, int]:
     """The head in use: the shared selection where it is among these, else the one where GWR linear finds most."""
-    cells = [(row["layer"], row["head"]) for row in sorted(heads, key=lambda row: -(row["gwr_linear"] or 0))]
-    for name, places in zip(("layer", "head"), zip(*cells, strict=True), strict=True):
-        widgets.settled(name, [None, *sorted(set(places))], None)
-    layer, head = st.session_state["layer"], st.session_state["head"]
-    fitting = [cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1])]
-    return (fitting or cells)[0]
+    return fields.cell(
+        [(row["layer"], row["head"]) for row in sorted(heads, key=lambda row: -(row["gwr_linear"] or 0))]
+    )
 
 
 def _map(run: Run, heads: list[dict], rows: dict, now: tuple[int, int]) -> None:

@@ -1,11 +1,12 @@
 """Softmax temperature: the live picture, beside it what it costs, and folded away the exact numbers and the studies."""
 
+from itertools import product
+
 import streamlit as st
 
 from analysis.errors import BadModel
 from app import cached
 from app.heads import live
-from app.selection import state  # noqa
 from app.temperature import evidence, learned, sharpened
 from app.ui import asking, fields, screen, widgets
 from app.ui.tabs import drawer
@@ -20,8 +21,8 @@ HOLDS = ["trained_with", "sharpness", "by_layer", "temperature_tab", *learned.FI
 def show() -> None:
     """The screen."""
     inspected, card = asking.inspected(), asking.card(st.session_state["model"])
-    layers, heads = asking.layers(st.session_state["model"]), list(range(card["heads"]))
-    layer, head = _chosen("layer", layers, layers[len(layers) // 2]), _chosen("head", heads, 0)
+    layers, heads = asking.layers(st.session_state["model"]), card["heads"]
+    layer, head = fields.cell(list(product([layers[len(layers) // 2], *layers], range(heads))))
     try:
         run = live.ask(layer, 0, min(inspected["tokens"], inspected["max_positions"]))
     except BadModel as error:
@@ -40,19 +41,11 @@ def show() -> None:
         fields.alone(live.show, tokens, layer, head, "temperature_live")
     with beside:
         with st.container(horizontal=True, gap="small"):
-            for name, options, value in (("layer", layers, layer), ("head", heads, head)):
-                fields.pick(st.selectbox, name.capitalize(), options, name, value, width=110)
+            fields.choose_cell(layers, heads, (layer, head))
         with widgets.guarded():
             sharpened.this_text(len(tokens["piece"]))
     drawer("temperature_evidence", lambda: _study(layer, head, len(layers), len(tokens["piece"])), HOLDS, "Study")
     widgets.notes(run)
-
-
-def _chosen(name: str, options: list[int], usual: int) -> int:
-    """The shared layer or head, or what the page opens with."""
-    widgets.settled(name, [None, *options], None)
-    value = st.session_state[name]
-    return usual if value is None else value
 
 
 def _study(layer: int, head: int, layers: int, tokens: int) -> None:

@@ -1,7 +1,7 @@
 """Fields of the pages' forms, and how what they hold is kept."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import streamlit as st
@@ -46,6 +46,22 @@ def pick(widget: Callable, label: str, options: object, name: str, value: object
 
     widget(label, options, key=key, on_change=picked, **look)
     return st.session_state[key]
+
+
+def cell(cells: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The (layer, head) in use: the first of these `cells` that the shared selection allows."""
+    for name, places in zip(("layer", "head"), zip(*cells, strict=True), strict=True):
+        widgets.settled(name, [None, *sorted(set(places))], None)
+    layer, head = st.session_state["layer"], st.session_state["head"]
+    fitting = (cell for cell in cells if layer in (None, cell[0]) and head in (None, cell[1]))
+    return next(fitting, cells[0])
+
+
+def choose_cell(layers: Sequence[int], heads: int, now: tuple[int, int]) -> None:
+    """Two boxes to choose another layer and head than those that are shown `now`."""
+    for name, options, value in (("layer", layers, now[0]), ("head", range(heads), now[1])):
+        help = cached.glossary("layer" if name == "layer" else "attention head")
+        pick(st.selectbox, name.capitalize(), options, name, value, width=120, help=help)
 
 
 def write_address() -> None:

@@ -125,20 +125,6 @@ def redraw() -> None:
     st.rerun()
 
 
-def choose_layer(layers: list[int], default: int, **look: Any) -> int:
-    """The layer to look at: the shared selection, or a default that is shown without becoming the selection."""
-    settled("layer", [None, *layers], None)
-    chosen = st.session_state["layer"]
-    st.session_state["layer_pick"] = default if chosen is None else chosen
-
-    def picked() -> None:
-        state.choose(st.session_state, layer=st.session_state["layer_pick"])
-
-    options: dict[str, Any] = {"key": "layer_pick", "help": cached.glossary("layer"), "on_change": picked} | look
-    st.selectbox("Layer", layers, width=120, **options)
-    return st.session_state["layer_pick"]
-
-
 def times_chance(value: float | None) -> str:
     """Attention in multiples of chance, for a tooltip."""
     return "too near the end" if value is None else f"{value:.1f} times chance"
