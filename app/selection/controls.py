@@ -8,19 +8,9 @@ from dataclasses import dataclass, replace
 
 from analysis.commands import COMMANDS
 from analysis.declaration import Field, field, fields_of
-from app.selection.decide import (
-    BenchmarksPage,
-    GeneratePage,
-    ProbesPage,
-    QualityPage,
-    SpeedPage,
-    WorthPage,
-)
-from app.selection.evidence import PapersPage, RunsPage, TrainingPage
-from app.selection.look import GroupsPage, HeadsPage, PairsPage, StartPage, TourPage
+from app.selection import decide, evidence, look, sparsify
 from app.selection.menu import PAGES as MENU_PAGES
 from app.selection.patterns import HASH, MODEL, NAME
-from app.selection.sparsify import BudgetsPage, RoutingPage, TemperaturePage
 
 
 @dataclass(frozen=True)
@@ -43,26 +33,7 @@ class EveryPage:
     classroom: bool = field(False, "large type, no tables")
 
 
-PAGES = (
-    EveryPage,
-    HeadsPage,
-    GroupsPage,
-    PairsPage,
-    BudgetsPage,
-    TemperaturePage,
-    RoutingPage,
-    WorthPage,
-    SpeedPage,
-    QualityPage,
-    GeneratePage,
-    ProbesPage,
-    BenchmarksPage,
-    TrainingPage,
-    PapersPage,
-    RunsPage,
-    TourPage,
-    StartPage,
-)
+PAGES = (EveryPage, look.Controls, sparsify.Controls, decide.Controls, evidence.Controls)
 
 
 def _controls() -> dict[str, Field]:

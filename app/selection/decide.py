@@ -90,9 +90,10 @@ BENCHMARK_ITEMS = (20, 50, 100, 500, 0)
 
 
 @dataclass(frozen=True)
-class WorthPage:
-    """Is it worth it?."""
+class Controls:
+    """Quality, speed and tests, page by page."""
 
+    # Is it worth it?.
     shape: str = field(LOADED, pattern=MODEL)
     context: int | None = field(None, options=tuple(CONTEXTS))
     sequences: int = field(1, options=tuple(SEQUENCES))
@@ -103,12 +104,7 @@ class WorthPage:
     kv_bits: str = field("weights", options=tuple(CACHES), label="bits of a cached number")
     use_method: str = field("snapkv", pattern="[a-z0-9_]{1,40}", label="method to use")
     use_stack: str | None = field(None, pattern="[a-z_]{1,40}", label="serving stack")
-
-
-@dataclass(frozen=True)
-class QualityPage:
-    """Quality vs speed."""
-
+    # Quality vs speed.
     tab: str | None = field(None, options=("quality", "equal", "speed"))
     quality_evidence: bool = field(False)
     quality: str | None = field(None, pattern="[a-z0-9_.~-]{1,400}", label="choice of methods")
@@ -128,12 +124,7 @@ class QualityPage:
     quality_token: int | None = field(None, high=9_999_999, label="marked token")
     quality_numbers: bool = field(False)
     quality_searching: bool = field(False)
-
-
-@dataclass(frozen=True)
-class SpeedPage:
-    """Speed."""
-
+    # Speed.
     speed_on: str = field("model", options=tuple(SPEED_ON), label="choice of what is timed")
     speed_what: str = field("attention", options=tuple(SPEED_WHAT), label="choice of what is measured")
     speed_members: str = field("even", options=tuple(SPEED_MEMBERS), label="kind of groups")
@@ -141,12 +132,7 @@ class SpeedPage:
     speed_evidence: bool = field(False)
     speed_method: str = field("focus", pattern="[a-z0-9_]{1,40}", label="timed method")
     worth_details: bool = field(False)
-
-
-@dataclass(frozen=True)
-class GeneratePage:
-    """Generate."""
-
+    # Generate.
     generate: str = field("snapkv~ratio-0.75", pattern="[a-z0-9_.~-]{1,400}", label="choice of methods")
     generate_question: str | None = field(None, pattern=r"[^\x00-\x1f\x7f]{0,300}", label="question")
     generate_side: int = field(1, high=9, label="painted answer")
@@ -156,12 +142,7 @@ class GeneratePage:
     generate_back: str | None = field(None, pattern=r"\d{1,4}\.\d{1,4}\.\d{1,7}", label="key that is put back")
     generate_reads: bool = field(False)
     generate_took: bool = field(False)
-
-
-@dataclass(frozen=True)
-class ProbesPage:
-    """Long-context tests."""
-
+    # Long-context tests.
     tests_tab: str | None = field(None, options=tuple(TEST_TABS))
     tests_evidence: bool = field(False)
     probe: str = field("uuid_needle", options=(*PROBE_TASKS, *PROBE_SETS), label="long-context test")
@@ -171,12 +152,7 @@ class ProbesPage:
     probe_choices: int = field(Probe.choices, options=tuple(PROBE_CHOICES), label="number of candidates")
     probe_write: bool = field(Probe.write)
     probe_rope: str = field(Probe.rope, options=tuple(PROBE_WAYS), label="choice of positions")
-
-
-@dataclass(frozen=True)
-class BenchmarksPage:
-    """Benchmarks on files."""
-
+    # Benchmarks on files.
     benchmark_tasks: str | None = field(None, pattern="none|[a-z_0-9]{1,40}(~[a-z_0-9]{1,40}){0,19}")
     benchmark_shots: int | None = field(None, high=9_999)
     benchmark_items: int = field(100, high=99_999)

@@ -28,9 +28,10 @@ ROUTER_TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of a router
 
 
 @dataclass(frozen=True)
-class TrainingPage:
-    """Train a router."""
+class Controls:
+    """Evidence, page by page."""
 
+    # Train a router.
     evidence: str = field("train", options=tuple(TRAIN_TABS), label="part of the page")
     train_corpus: str | None = field(None, pattern=CORPUS, label="corpus")
     train_label: str = field("mine", pattern="[a-z0-9]{1,16}")
@@ -40,22 +41,12 @@ class TrainingPage:
     collapse_measure: str = field("share", options=tuple(COLLAPSE_MEASURES))
     balance_temperature: float = field(Balance.temperature, options=tuple(ROUTER_TEMPERATURES))
     ablation: str | None = field(None, pattern=NAME, label="study")
-
-
-@dataclass(frozen=True)
-class PapersPage:
-    """Papers vs measured."""
-
+    # Papers vs measured.
     paper: str = field(next(iter(PAPERS)), options=tuple(PAPERS))
     paper_state: str = field("all", options=("all", *STATES))
     paper_row: int | None = field(None, high=9_999)
     papers_findings: bool = field(False, label="findings about the papers")
-
-
-@dataclass(frozen=True)
-class RunsPage:
-    """Runs."""
-
+    # Runs.
     run: str | None = field(None, pattern=HASH)
     run_other: str | None = field(None, pattern=HASH, label="second run")
     runs_find: str = field("", pattern=r"[^\x00-\x1f\x7f\ud800-\udfff]{0,80}", label="search")

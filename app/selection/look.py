@@ -39,24 +39,15 @@ PAIR_KINDS = ("copy", "induction", "same word", "same group")
 
 
 @dataclass(frozen=True)
-class StartPage:
-    """Start."""
+class Controls:
+    """What a model reads, page by page."""
 
+    # Start.
     start_beside: str | None = field(None, options=("text", "model"), label="beside the text")
     start_more: bool = field(False, label="details of the text")
-
-
-@dataclass(frozen=True)
-class TourPage:
-    """The 60-second tour."""
-
+    # The 60-second tour.
     step: str | None = field(None, options=tuple(TOUR_STEPS), label="step of the tour")
-
-
-@dataclass(frozen=True)
-class HeadsPage:
-    """Attention heads."""
-
+    # Attention heads.
     heads_evidence: bool = field(False)
     alike: bool = field(False, label="heads like this one")
     alike_all: bool = field(False, label="choice of windows")
@@ -78,12 +69,7 @@ class HeadsPage:
     beside: str | None = field(None, options=("head", "text", "model"))
     other_head: str | None = field(None, pattern=r"[0-9]{1,4}\.[0-9]{1,4}", label="second head")
     head_tab: str | None = field(None, options=tuple(HEAD_TABS), label="part of the card")
-
-
-@dataclass(frozen=True)
-class GroupsPage:
-    """Token groups."""
-
+    # Token groups.
     measure: str = field("share", options=tuple(GROUP_MEASURES))
     view: str = field("PCA", options=tuple(GROUP_VIEWS))
     other: str | None = field(None, pattern=NAME, label="second router")
@@ -91,12 +77,7 @@ class GroupsPage:
     groups_controls: bool = field(False, label="controls of the groups")
     groups_beside: bool = field(False, label="choice of a second router")
     groups_fit: bool = field(False, label="fit of a router")
-
-
-@dataclass(frozen=True)
-class PairsPage:
-    """Long-range pairs."""
-
+    # Long-range pairs.
     pair: str | None = field(None, pattern=r"([0-9]{1,4}\.){2}[0-9]{1,7}\.[0-9]{1,7}")
     distance: int = field(Pairs.min_distance, options=tuple(PAIR_DISTANCES), label="smallest distance")
     kind: str | None = field(None, options=tuple(PAIR_KINDS), label="kind of pairs")

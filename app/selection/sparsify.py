@@ -96,9 +96,10 @@ ROUTE_HEADS = r"all|[0-9]{1,4}[.:][0-9]{1,4}(,[0-9]{1,4}[.:][0-9]{1,4}){0,63}"
 
 
 @dataclass(frozen=True)
-class BudgetsPage:
-    """KV budgets."""
+class Controls:
+    """What a model reads less, page by page."""
 
+    # KV budgets.
     budgets: str = field("map", options=("map", *BUDGET_TABS, "query"), label="part of the page")
     budgets_evidence: bool = field(False)
     budget_policy: str = field("policy", pattern=POLICY, label="policy")
@@ -125,24 +126,14 @@ class BudgetsPage:
     budget_share: float = field(10.0)
     budget_sweep: bool = field(True)
     budget_name: str = field("mine", pattern=POLICY)
-
-
-@dataclass(frozen=True)
-class TemperaturePage:
-    """Softmax temperature."""
-
+    # Softmax temperature.
     temperature_tab: str | None = field(None, options=tuple(TEMPERATURE_TABS))
     temperature_evidence: bool = field(False)
     softmax: float = field(0.4, low=0.1, high=2.0, label="softmax temperature")
     sharpness: str = field("effective_support", options=tuple(SHARPNESS), label="measure of sharpness")
     trained_with: str = field("temperatures", options=tuple(FOCAL_STUDIES), label="study")
     by_layer: str | None = field(None, pattern="[0-9.]{1,6}(~[0-9.]{1,6}){0,255}", label="temperatures of the layers")
-
-
-@dataclass(frozen=True)
-class RoutingPage:
-    """Routing."""
-
+    # Routing.
     route_l: float | None = field(None, label="number of buckets")
     route_sinks: bool = field(False)
     route_partition: str = field(RouteAt.partition, options=tuple(PARTITIONS), label="kind of buckets")
