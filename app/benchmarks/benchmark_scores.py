@@ -14,7 +14,7 @@ from app import cached
 from app.quality.asked import Asked
 from app.selection import state
 from app.selection.decide import BENCHMARK_ITEMS, BENCHMARK_SHOTS
-from app.ui import jobs, plots, repeat, studied, tables, widgets
+from app.ui import jobs, plots, repeat, tables, widgets
 from app.ui.charts import SHARE, figure, marks, safe, style
 
 STORED, TITLE = "benchmarks", "The tasks of the papers"  # the stored study
@@ -109,19 +109,14 @@ def _command(request: Benchmark) -> str:
     return commandline("benchmark", request.spelled | {"data": "DIR", "methods": request.methods or None})
 
 
-def stored_scores() -> None:
-    """The scores that are stored for the model in use, with the tasks' own prompts and with long ones, or the command
-    that stores them."""
-    studied.section(STORED, TITLE, "benchmark score", rows=False, more=_by_prompts)
-
-
-def _by_prompts(study: StoredStudy) -> None:
-    by_prompts = {title: [row for row in study.rows if row["prompts"] == kind] for kind, title in PROMPTS.items()}
+def by_prompts(study: StoredStudy) -> None:
+    """The stored scores, with the tasks' own prompts and with long ones."""
+    titled = {title: [row for row in study.rows if row["prompts"] == kind] for kind, title in PROMPTS.items()}
     with st.grid(2, min_column_width=460, gap="large"):
-        for place, (title, rows) in enumerate(by_prompts.items()):
+        for place, (title, rows) in enumerate(titled.items()):
             with st.container():
                 _draw(rows, title, f"benchmark_kept_{place}")
-    _list(sum(by_prompts.values(), []), "benchmark_kept", study.protocol.date)
+    _list(sum(titled.values(), []), "benchmark_kept", study.protocol.date)
 
 
 def _scores(run: Run) -> None:

@@ -30,8 +30,8 @@ def show() -> None:
     with beside:
         request = generate_form.request(generate_form.form(card))
         stored = cached.store().find(request)
-        tokens = generate_form.tokens(request)
-        jobs.run_button("Generate", request, "generate_run", tokens, stored=stored, type="primary")
+        read = generate_form.tokens(request)
+        jobs.run_button("Generate", request, "generate_run", read, stored=stored, type="primary")
     job = jobs.current()
     mine = job if job is not None and (job.verb, job.args) == (request.verb, request.spelled) else None
     run, note = (stored, "") if stored else _meanwhile(request)
@@ -45,7 +45,10 @@ def show() -> None:
             widgets.redraw()
         elif run is not None:
             widgets.prose(note or [], "note")
-            _shown(run)
+            tokens = cached.columns(run, "tokens")
+            answers.written(run, "".join(tokens["piece"]))
+            with widgets.guarded():
+                kv_cache.shown(run, tokens)
     with top:
         prompt = "" if run is None else "".join(cached.columns(run, "tokens")["piece"])
         told = "What is still answered with less?"
@@ -59,13 +62,6 @@ def show() -> None:
                 missed.put_back(run, cached.columns(run, "tokens"))
         _details(run, beside if run is stored else None)
     repeat.drawer(command(request.verb, request.spelled))
-
-
-def _shown(run: Run) -> None:
-    tokens = cached.columns(run, "tokens")
-    answers.written(run, "".join(tokens["piece"]))
-    with widgets.guarded():
-        kv_cache.shown(run, tokens)
 
 
 def _details(run: Run, card: DeltaGenerator | None) -> None:

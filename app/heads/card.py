@@ -1,6 +1,7 @@
 """The card of a head: its names and the reader's own, the proof by taking it away, and what it reads, in tabs."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -60,12 +61,9 @@ def _head(table: dict, cell: tuple[int, int], names: Names) -> None:
         st.subheader(f"Head {name}", anchor=False, width="content")
         st.space("stretch")
         pinned = st.session_state["beside"] == "head" and st.session_state["other_head"] == name
-        look: dict[str, Any] = {
-            "type": "tertiary",
-            "icon": ":material/keep:",
-            "on_click": _pin,
-            "args": (None if pinned else name,),
-        }
+        keep = None if pinned else name
+        look: dict[str, Any] = {"type": "tertiary", "icon": ":material/keep:"}
+        look["on_click"] = partial(state.choose, st.session_state, beside=keep and "head", other_head=keep)
         st.button("Unpin" if pinned else "Pin", key="heads_pin", help="Keep this head beside the next one.", **look)
         with st.popover("Compare", type="tertiary", key="heads_compare"):
             other.choice("beside", BESIDE)
@@ -92,10 +90,6 @@ def _own(name: str) -> None:
 def _write(name: str, kind: str, key: str) -> None:
     with widgets.attempt("head_note"):
         note_head(cached.store().root, *head_cards.model(), name, **{kind: st.session_state[key]})
-
-
-def _pin(name: str | None) -> None:
-    state.choose(st.session_state, beside=name and "head", other_head=name)
 
 
 # --- what stands beside -----------------------------------------------------------------------------------------------

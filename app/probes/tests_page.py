@@ -30,6 +30,13 @@ def show() -> None:
     evidence = (
         partial(studied.section, "length-extension", "Reading beyond its context", "dynamic NTK", rows=False),
         partial(studied.section, "recall-documents", "Where its recall comes from", "recall documents"),
-        benchmark_scores.stored_scores,
+        partial(
+            studied.section,
+            benchmark_scores.STORED,
+            benchmark_scores.TITLE,
+            "benchmark score",
+            rows=False,
+            more=benchmark_scores.by_prompts,
+        ),
     )
     drawer("tests_evidence", lambda: widgets.each(*evidence))

@@ -66,12 +66,14 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
     card, tokens = asking.card(st.session_state["model"]), asking.inspected()["tokens"]
     asking.settle_router()
     top = st.container()
-    saves = _controls()
+    look: dict[str, Any] = {"format_func": SAVES.get, "required": True, "label_visibility": "collapsed"}
+    st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
+    saves = st.session_state["quality_saves"]
     picture, beside = picture_and_card("quality")
     with beside:
         methods = st.container()
         with st.popover("Settings", icon=":material/tune:", key="quality_settings"):
-            look: dict[str, Any] = {"format_func": "+{}%".format}
+            look = {"format_func": "+{}%".format}
             st.selectbox("The most that perplexity may rise", MAY_LOSE, key="quality_lose", **look)
             settings = st.container()
             subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card)
@@ -140,13 +142,6 @@ def _curves(
     if not waits:
         ahead.steps(subject, requests)
     return found, lead
-
-
-def _controls() -> str:
-    """What is saved."""
-    look: dict[str, Any] = {"format_func": SAVES.get, "required": True, "label_visibility": "collapsed"}
-    st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
-    return st.session_state["quality_saves"]
 
 
 def _picker(card: dict, subject: Subject) -> tuple[Picker, int]:

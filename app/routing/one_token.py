@@ -37,7 +37,11 @@ def show(opened: Run, run: Run, distances: dict) -> None:
     request = cached.request(RouteVisit, **about, **distances, router=chosen["route_router"], position=chosen["query"])
     visit = asking.ask(request, "Looking at what one token visits", tokens)
     visited_text(visit, visited)
-    _buckets(visit, visited)
+    table = dict(cached.columns(visit, "buckets"))
+    table |= {"place": [rank + 1 for rank in table["rank"]]}
+    table |= {"seen": ["yes" if rank < visited else "" for rank in table["rank"]]}
+    figure = routing_charts.query(table, visited)
+    plots.draw(figure, table, "Its buckets in the router's order", "routing_query", "bucket of keys")
 
 
 def visited_text(visit: Run, visited: int) -> None:
@@ -113,11 +117,3 @@ def paint(tokens: dict, ranks: dict[int, int], visited: int, far_mass: float) ->
         for place, look in enumerate(looks)
     ]
     return classes, palette
-
-
-def _buckets(visit: Run, visited: int) -> None:
-    table = dict(cached.columns(visit, "buckets"))
-    table |= {"place": [rank + 1 for rank in table["rank"]]}
-    table |= {"seen": ["yes" if rank < visited else "" for rank in table["rank"]]}
-    figure = routing_charts.query(table, visited)
-    plots.draw(figure, table, "Its buckets in the router's order", "routing_query", "bucket of keys")

@@ -1,5 +1,6 @@
 """One stored run: where it comes from, what it cost, the page that shows it, and all that is in it."""
 
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -56,7 +57,8 @@ def show(run: Run) -> None:
         if not run.example:
             pinned = run.marks.pinned
             look = {"icon": ":material/keep:", "help": "A pinned run is never removed to make room."}
-            st.button("Unpin" if pinned else "Pin", key="run_pin", on_click=_pin, args=(run.id, not pinned), **look)
+            pin = widgets.attempt("runs_trouble")(partial(cached.store().pin, run.id, not pinned))
+            st.button("Unpin" if pinned else "Pin", key="run_pin", on_click=pin, **look)
         share.bundle([run.id], "Bundle", "run_bundle")
         if not run.example:
             look = {"icon": ":material/delete:", "type": "tertiary"}
@@ -93,11 +95,6 @@ def _described(run_id: str, name: str, tags: str, note: str) -> None:
         cached.store().describe(run_id, *said)
 
 
-def _pin(run_id: str, pinned: bool) -> None:
-    with widgets.attempt("runs_trouble"):
-        cached.store().pin(run_id, pinned)
-
-
 def _contents(run: Run) -> None:
     if rows := compare.numbers(run, run):
         values = {"name": [run_words.number(name, run.numbers) for name, _, _ in rows]}
@@ -107,13 +104,12 @@ def _contents(run: Run) -> None:
     for name in compare.tables(run):
         table, key = compare.columns(run, name), f"run_table_{name}"
         st.subheader(f"{name}, {len(next(iter(table.values()), ())):,} rows", anchor=False)
-        shown = {column: [_cell(cell) for cell in cells_of[:SHOWN]] for column, cells_of in table.items()}
+        shown = {
+            column: [str(cell) if isinstance(cell, (list, dict)) else cell for cell in cells_of[:SHOWN]]
+            for column, cells_of in table.items()
+        }
         columns = {column: tables.guess(column, cells_of) for column, cells_of in shown.items()}
         tables.table(columns, shown, key=key, identity=f"{run.id}.{name}", label=f"Table {name}", height=240)
         widgets.numbers(table, f"run-{run.id}-{name}", f"{key}_rows")
     if run.arrays:
         widgets.prose(f"Arrays: {', '.join(run.arrays)}. A bundle holds them.", "quiet")
-
-
-def _cell(value: object) -> object:
-    return str(value) if isinstance(value, (list, dict)) else value

@@ -1,6 +1,7 @@
 """The menu beside the list of runs: bundles come in and go out, and what lies on the disk is said and cleaned up."""
 
 from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -47,7 +48,8 @@ def menu(rows: Sequence[Row]) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
             runs = st.number_input("Runs to keep", 1, 100_000, used.kept_runs, key="runs_keep", width=140)
             size = st.number_input("GB to keep", 0.01, 10_000.0, used.kept_bytes / 1e9, key="runs_keep_gb", width=140)
-            st.button("Keep this much", key="runs_keep_set", on_click=_keep, args=(int(runs), round(size * 1e9)))
+            keep = widgets.attempt("runs_trouble")(partial(cached.store().keep, int(runs), round(size * 1e9)))
+            st.button("Keep this much", key="runs_keep_set", on_click=keep)
         deletable = [row.id for row in rows if not row.pinned and not row.example]
         if deletable:
             look: dict[str, Any] = {"on_click": run_list.delete, "args": (deletable,), "icon": ":material/delete:"}
@@ -74,11 +76,6 @@ def _uploaded(name: str) -> None:
         state.choose(st.session_state, run=(arrived.new or arrived.known)[0])
     topbar.release(file)
     st.session_state["runs_nonce"] += 1
-
-
-def _keep(runs: int, size: int) -> None:
-    with widgets.attempt("runs_trouble"):
-        cached.store().keep(runs, size)
 
 
 def _empty() -> None:

@@ -76,7 +76,12 @@ def details(run: Run) -> None:
     listed = [_row(row) for row in rows]
     columns = {name: column for name, column in COLUMNS.items() if any(row.get(name) is not None for row in listed)}
     plots.listed(columns, listed, "speed_rows", "Every length", run.id + run.created, height=320)
-    bars = {f"{row['length']:,} tokens": _parts(row) for row in rows}
+    bars = {
+        f"{row['length']:,} tokens": {
+            part: row[f"{part}_ms"] for part in speed_charts.PARTS if row.get(f"{part}_ms") is not None
+        }
+        for row in rows
+    }
     measured.time_goes(bars, "speed_curve_parts", "Where the time of attention goes")
     if run.numbers.get("merges"):
         measured.merged(run)
@@ -109,11 +114,6 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     if sides := row.get("kv_bytes_read_per_step"):
         words["read"] = " → ".join(size(sides[side]) for side in ("dense", "sparse"))
     return row | words
-
-
-def _parts(row: dict[str, Any]) -> dict[str, float]:
-    times = {part: row.get(f"{part}_ms") for part in speed_charts.PARTS}
-    return {part: value for part, value in times.items() if value is not None}
 
 
 def paper_curves() -> dict[int, speed_charts.Points]:

@@ -108,7 +108,7 @@ def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:
     row = pair_list.open_row(keys)
     if row is not None:
         pair_list.found(listed, row)
-    kept = _kept()
+    kept = cached.store().find(_request())
     titles = {"card": "This word", "links": f"All links, {len(keys)}"} | ({"map": "Groups"} if look.map else {})
     seen: dict[str, Any] = {"identity": look.identity, "tips": look.tips, "legend": look.legend}
     data = painted.described(tokens, look.paint, look.palette, place=look.place, **seen)
@@ -162,10 +162,6 @@ def measure() -> None:
 def _request() -> Keep:
     """Of a long text the first window, so that the price is that of one."""
     return cached.request(Keep, **state.study_args(st.session_state, long_text="first"))
-
-
-def _kept() -> Run | None:
-    return cached.store().find(_request())
 
 
 def _steps(run: Run) -> dict:

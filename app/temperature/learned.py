@@ -30,7 +30,10 @@ def show() -> None:
     _presets()
     with st.grid(4, min_column_width=150, gap="small"):
         _form()
-    request = _request()
+    # What stays as it is is not named.
+    chosen = {name: st.session_state[control] for name, control in FIELDS.items()}
+    changed = {name: value for name, value in chosen.items() if value != FitMethod.defaults[name]}
+    request = FitMethod(model=st.session_state["model"], method=METHOD, **changed)
     stored = cached.store().find(request)
     with widgets.guarded():
         jobs.run_button("Train temperatures", request, "learned_run", price=_price(request), stored=stored)
@@ -59,13 +62,6 @@ def _form() -> None:
     fields.number("Before training", "learned_offset", 0.0, 32.0, TERM, **dense)
     means = state.CONTROLS["learned_mean"].declared.options or ()
     st.selectbox("Mean over", means, key="learned_mean", help=cached.glossary(TERM))
-
-
-def _request() -> FitMethod:
-    """What the form asks for; what stays as it is is not named."""
-    chosen = {name: st.session_state[control] for name, control in FIELDS.items()}
-    changed = {name: value for name, value in chosen.items() if value != FitMethod.defaults[name]}
-    return FitMethod(model=st.session_state["model"], method=METHOD, **changed)
 
 
 def _price(request: FitMethod) -> Price:

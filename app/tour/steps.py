@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -92,17 +93,13 @@ def strip() -> None:
             foot.link(*_way("Back", names[place - 1]), icon="arrow_back")
         if step != names[-1]:
             foot.link(*_way("Next", names[place + 1]))
-        st.button("End", key="tour_end", type="tertiary", on_click=_end)
+        st.button("End", key="tour_end", type="tertiary", on_click=partial(state.choose, st.session_state, step=None))
         _ASIDE(key="tour_aside", data={"step": step}, width="content", height="content")
 
 
 def _way(label: str, step: str) -> tuple[str, str, dict[str, str]]:
     page, controls = stop(step)
     return page, label, controls
-
-
-def _end() -> None:
-    state.choose(st.session_state, step=None)
 
 
 def token(run: Run, tokens: dict) -> str:

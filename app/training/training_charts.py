@@ -107,7 +107,9 @@ def collapse(study: dict, rows: Sequence[str], measure: str, every_layer: bool) 
     value, percent = "%{y:.1%}" if measure in SHARES else "%{y:.3f}", measure in SHARES
     data = []
     for row in rows:
-        look, mine = _look(row, names.index(row)), [point for point in points if point["row"] == row]
+        place, mine = names.index(row), [point for point in points if point["row"] == row]
+        colour, symbol = style(place + 2)
+        look = KNOWN.get(row, Look(colour, DASHES[place % len(DASHES)], symbol))
         for layer in sorted({point["layer"] for point in mine}, reverse=True):
             of_layer = [point for point in mine if point["layer"] == layer]
             name = f"{row}, layer {layer}" if layer >= 0 else f"{row} (mean of layers)"
@@ -129,11 +131,6 @@ def collapse(study: dict, rows: Sequence[str], measure: str, every_layer: bool) 
 
 def _last_step(study: dict, phase: int) -> int:
     return max((point["step"] for point in study["curves"] if point["phase"] == phase), default=0)
-
-
-def _look(row: str, place: int) -> Look:
-    colour, symbol = style(place + 2)
-    return KNOWN.get(row, Look(colour, DASHES[place % len(DASHES)], symbol))
 
 
 # --- balance by hand --------------------------------------------------------------------------------------------------

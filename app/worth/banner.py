@@ -1,5 +1,8 @@
 """What is decided on, on the pages of quality: these measure the loaded model, so they say whose quality they show."""
 
+from functools import partial
+from typing import Any
+
 import streamlit as st
 
 from analysis.commands.quality import Search
@@ -23,10 +26,5 @@ def show() -> None:
         widgets.prose(
             f"Deciding for {', '.join(facts)}. The quality below is {model}'s; on your machine: {command}", "note"
         )
-        st.button(
-            "", icon=":material/close:", key="deciding_end", on_click=_end, type="tertiary", help="Decide no more"
-        )
-
-
-def _end() -> None:
-    state.choose(st.session_state, shape=LOADED)
+        look: dict[str, Any] = {"icon": ":material/close:", "type": "tertiary", "help": "Decide no more"}
+        st.button("", key="deciding_end", on_click=partial(state.choose, st.session_state, shape=LOADED), **look)

@@ -24,7 +24,9 @@ def show(context: int) -> None:
     method, model = chosen["use_method"], shapes.spoken(shape)
     asked = {"method": method, "model": model, "length": context, "keep": chosen["keep"], "gpu": shapes.gpu()}
     asked["config"] = shape if shapes.is_config(shape) else None
-    rows = sorted(_ask(cached.request(UseIn, **asked)).numbers["rows"], key=lambda row: not row["lines"])
+    request = cached.request(UseIn, **asked)
+    run: Run = cached.store().find(request) or cached.jobs().request(request, timeout=cached.PATIENCE)
+    rows = sorted(run.numbers["rows"], key=lambda row: not row["lines"])
     widgets.settled("use_stack", [None, *(row["stack"] for row in rows)], None)
     documented = [f"{row['title']} {row['of']}, read {row['read']}: {row['documented']}" for row in rows]
     st.subheader("Use it in", anchor=False, help="\n\n".join(documented))
@@ -32,11 +34,6 @@ def show(context: int) -> None:
     st.selectbox("Method", listed, key="use_method", **look)
     titles = {row["stack"]: row["title"] if row["lines"] else f":gray[{row['title']}]" for row in rows}
     tabs("use_stack", titles, {row["stack"]: partial(_lines, row, method) for row in rows})
-
-
-def _ask(request: UseIn) -> Run:
-    stored = cached.store().find(request)
-    return stored or cached.jobs().request(request, timeout=cached.PATIENCE)
 
 
 def _lines(row: dict[str, Any], method: str) -> None:
