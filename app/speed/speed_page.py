@@ -1,6 +1,7 @@
 """The page Speed: a method of the loaded model, or bare attention shapes, timed against dense in turns."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -10,8 +11,8 @@ from analysis.commands.speed import Bench
 from analysis.runs import Run
 from app import cached
 from app.selection.decide import DTYPES, SPEED_MEMBERS, SPEED_ON, SPEED_WHAT
-from app.speed import by_length, evidence, measured, methods, speed_charts, speed_requests
-from app.ui import fields, jobs, repeat, widgets
+from app.speed import by_length, measured, methods, speed_charts, speed_requests
+from app.ui import asking, fields, jobs, repeat, studied, widgets
 from app.ui.screen import answer, picture_and_card
 from app.ui.tabs import drawer
 
@@ -21,6 +22,19 @@ NO_MORE = {
     "inference": "Attention at most {times:.2f}x at {most} tokens; not timed yet.",
 }
 UNTIMED = "Not timed here yet."
+# Attention and models of random weights need no trained one; sliders are moved on this one.
+MEASURED_WITH = "demo"
+# The study -> (its question, what it is called where it is missing, a glossary term).
+STUDIES = {
+    "kernels": ("How fast is sparse attention, by length?", "How fast sparse attention is", "crossover"),
+    "gpu-check": ("How fast is it on a GPU?", "How fast it is on a GPU", "crossover"),
+    "pages": ("What do the pages cost on a large model?", "What the pages cost on a large model", ""),
+    "rehearsal": ("How often does a method make a GPU wait?", "Every method on a GPU that computes shapes alone", ""),
+    "memory-growth": ("What memory does a long text take?", "What memory a long text takes", ""),
+    "long-text": ("What does a long text take?", "What a long text takes", ""),
+    "indexer-shapes": ("What does fitting indexers take?", "What fitting indexers to a large model takes", ""),
+    "sliders": ("How long does a moved slider take?", "How long a moved slider takes", ""),
+}
 
 
 def show() -> None:
@@ -31,7 +45,7 @@ def show() -> None:
         st.selectbox("What is timed", list(SPEED_ON), key="speed_on", format_func=SPEED_ON.__getitem__)
     with widgets.guarded():
         (_shapes if st.session_state["speed_on"] == "shapes" else _model)(said, picture, card)
-    drawer("speed_evidence", evidence.show)
+    drawer("speed_evidence", lambda: widgets.each(*(partial(_study, name) for name in STUDIES)))
 
 
 def _model(said: DeltaGenerator, picture: DeltaGenerator, card: DeltaGenerator) -> None:
@@ -183,3 +197,22 @@ def _time_lengths(
     )
     if stored is not None:
         by_length.details(stored)
+
+
+# --- stored studies ---------------------------------------------------------------------------------------------------
+
+
+def _study(name: str) -> None:
+    """A study; that of the pages has a file for each model."""
+    question, title, term = STUDIES[name]
+    help = cached.glossary(term) if term else None
+    st.header(question, anchor=False, help=help)
+    files = [file for file in asking.study_names(MEASURED_WITH) if file == name or file.startswith(f"{name}-")]
+    studies = {file: asking.study(MEASURED_WITH, file)[0] for file in files}
+    if not any(studies.values()):
+        studied.missing(title, name, reads=False)
+    for file, study in studies.items():
+        if study is not None:
+            widgets.prose(study.sentence, "more")
+            studied.badge(study)
+            studied.drawn(study, f"speed_{file}", help, file)

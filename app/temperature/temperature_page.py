@@ -1,17 +1,25 @@
 """Softmax temperature: the live picture, beside it what it costs, and folded away the exact numbers and the studies."""
 
+from functools import partial
 from itertools import product
+from typing import Any
 
 import streamlit as st
 
+from analysis import papers
 from analysis.errors import BadModel
 from app import cached
 from app.heads import live
-from app.temperature import evidence, learned, sharpened
-from app.ui import asking, fields, screen, widgets
+from app.selection.sparsify import FOCAL_STUDIES
+from app.temperature import learned, sharpened
+from app.ui import asking, fields, plots, screen, studied, tables, widgets
 from app.ui.tabs import drawer
 
 TERM = "softmax temperature"
+TABLES = {
+    "table 1": "Trained from scratch: constant and learned temperature",
+    "table 2": "Adapted: trained further at a temperature",
+}
 # The best constant temperature of the paper on Focal Attention.
 PAPER = "0.4"
 # Controls of the study.
@@ -49,10 +57,51 @@ def show() -> None:
 
 
 def _study(layer: int, head: int, layers: int, tokens: int) -> None:
+    study = partial(studied.section, term="perplexity against the temperature", rows=False)
     widgets.each(
         lambda: sharpened.every_head(layer, head),
         lambda: sharpened.by_position(tokens),
         lambda: sharpened.by_layer(layers, tokens),
-        evidence.show,
+        # Every domain, by position and layer by layer.
+        partial(study, "temperature", "What it does to the predictions", small=True, corpus=None),
+        _trained,
+        _printed,
         learned.show,
     )
+
+
+def _trained() -> None:
+    """Models that were trained with a softmax temperature: the stored studies of it, one at a time."""
+    help = cached.glossary("trained with a temperature")
+    st.header("Trained with it", anchor=False, help=help)
+    titles = {name: title for name, (_, title, _) in FOCAL_STUDIES.items()}
+    look: dict[str, Any] = {"format_func": titles.get, "required": True, "label_visibility": "collapsed"}
+    st.segmented_control("Study", list(titles), key="trained_with", **look)
+    name, title, question = FOCAL_STUDIES[st.session_state["trained_with"]]
+    widgets.prose(question, "quiet")
+    numbers = studied.opened(name, f"Training small models with a temperature ({title.lower()})")
+    if numbers is not None:
+        studied.drawn(numbers, "trained", help, name)
+
+
+def _printed() -> None:
+    """Tables 1 and 2 of the paper and the best temperatures of figure 8, each with what it was measured on."""
+    st.header("What the paper printed", anchor=False, help=cached.glossary(TERM))
+    best = papers.find("focal_attention", "figure 8a")[0]
+    where = f"figure 8a, {best.row}; {best.protocol}"
+    widgets.prose(f"The paper's best constant temperature of training is {best.value:g} ({where}).", "more")
+    for name, title in TABLES.items():
+        cells = papers.find("focal_attention", name)
+        by_setting: dict[str, dict[str, Any]] = {}
+        for cell in cells:
+            by_setting.setdefault(cell.row, {"setting": cell.row})[cell.column] = cell.value
+        titles = dict.fromkeys(cell.column for cell in cells)
+        columns = {"setting": tables.Column("setting")}
+        columns |= {column: tables.Column(f"{column}, %", "number") for column in titles}
+        st.subheader(f"{name.capitalize()}: {title.lower()}", anchor=False)
+        rows = list(by_setting.values())
+        plots.listed(columns, rows, f"paper_{name[-1]}", f"{name} of the paper", height=200)
+        facts = dict.fromkeys(cell.protocol for cell in cells if cell.protocol)
+        doubts = dict.fromkeys(f"{cell.row}, {cell.column}: {cell.note}" for cell in cells if cell.note)
+        widgets.prose(["; ".join(facts), *doubts], "quiet")
+    widgets.prose("Other models and text than ours; the bundled model is too small for these benchmarks.", "quiet")
