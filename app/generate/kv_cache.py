@@ -19,11 +19,11 @@ from app.ui.reading import rows_of
 SINKS, NEAR = 4, 64
 # What a key of one head is: (name, colour, line, per cent of the colour in the light and in the dark).
 KINDS = (
-    ("evicted: gone for good", RANDOM, "dotted", 34, 44),
-    (f"sink: the first {SINKS} tokens, held", GROUPS[5], "double", 30, 40),
-    (f"recent: the last {NEAR} tokens, held", GROUPS[2], "dashed", 22, 30),
-    ("held", GROUPS[0], "solid", 26, 36),
-    ("outside the layer's sliding window", RANDOM, "dashed", 14, 20),
+    ("evicted: gone for good", RANDOM, "dotted", (34, 44)),
+    (f"sink: the first {SINKS} tokens, held", GROUPS[5], "double", (30, 40)),
+    (f"recent: the last {NEAR} tokens, held", GROUPS[2], "dashed", (22, 30)),
+    ("held", GROUPS[0], "solid", (26, 36)),
+    ("outside the layer's sliding window", RANDOM, "dashed", (14, 20)),
 )
 EVICTED, SINK, RECENT, HELD, OUTSIDE = range(len(KINDS))
 # Of the heads that hold a key, above which a class begins.
@@ -253,9 +253,8 @@ def paint(shares: Sequence[float], passed: Sequence[float], place: Place, size: 
         kept = SINK if token < SINKS else RECENT if last - token < NEAR else HELD
         classes.append(OUTSIDE if gone else kept if share else EVICTED)
     palette = [
-        {"tag": "Aa", "name": name, "note": f"{classes.count(kind):,}", "line": line, "mix": light, "mix_dark": dark}
-        | dict.fromkeys(("light", "dark"), colour)
-        for kind, (name, colour, line, light, dark) in enumerate(KINDS)
+        painted.entry(name, classes.count(kind), colour, mixes, line)
+        for kind, (name, colour, line, mixes) in enumerate(KINDS)
     ]
     return classes + later, palette if any(passed) else palette[:OUTSIDE]
 

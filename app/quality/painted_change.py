@@ -46,14 +46,8 @@ def by_change(changes: Losses) -> tuple[list[int], list[dict]]:
     classes = [("less", level) for level in reversed(range(count))] + [("more", level) for level in range(count)]
     palette = []
     for place, (direction, level) in enumerate(classes):
-        (colour, *lines), (light, dark) = WAYS[direction], MIXES[level]
-        entry: dict[str, Any] = {
-            "tag": "Aa",
-            "name": f"{LEVELS[level][1]} times {direction} likely",
-            "note": f"{paint.count(place):,}",
-        }
-        entry |= {"light": colour, "dark": colour, "mix": light, "mix_dark": dark}
-        palette.append(entry | {"line": lines[level == count - 1]})
+        (colour, *lines), name = WAYS[direction], f"{LEVELS[level][1]} times {direction} likely"
+        palette.append(painted.entry(name, paint.count(place), colour, MIXES[level], lines[level == count - 1]))
     return paint, palette
 
 

@@ -16,7 +16,7 @@ from app.ui.charts import HERE
 LEVELS = ((0.002, "0.2–1%"), (0.01, "1–5%"), (0.05, "over 5%"))  # of the far attention
 MIXES = ((16, 22), (38, 42), (72, 66))
 NEAR = "#7C8796"
-INKS = (("found", HERE, HERE, "solid"), ("missed", painted.HEAT, painted.HEAT, "dashed"))
+INKS = (("found", HERE, "solid"), ("missed", painted.HEAT, "dashed"))
 # The first class of each kind.
 FOUND, MISSED, LITTLE, TOO_NEAR = 0, len(LEVELS), 2 * len(LEVELS), 2 * len(LEVELS) + 1
 
@@ -105,15 +105,11 @@ def paint(tokens: dict, ranks: dict[int, int], visited: int, far_mass: float) ->
         else:
             classes.append(LITTLE if inside else -1)
     looks = [
-        (f"{kind}, {name}", light, dark, *mixes, line)
-        for kind, light, dark, line in INKS
+        (f"{kind}, {name}", colour, mixes, line)
+        for kind, colour, line in INKS
         for (_, name), mixes in zip(LEVELS, MIXES, strict=True)
     ]
-    looks.append(("visited, less than 0.2%", HERE, HERE, 5, 8, "dotted"))
-    looks.append(("too near to be routed, or left out", NEAR, NEAR, 10, 16, ""))
-    names = ("name", "light", "dark", "mix", "mix_dark", "line")
-    palette = [
-        {"tag": "Aa", "note": f"{classes.count(place):,}"} | dict(zip(names, look, strict=True))
-        for place, look in enumerate(looks)
-    ]
-    return classes, palette
+    looks.append(("visited, less than 0.2%", HERE, (5, 8), "dotted"))
+    looks.append(("too near to be routed, or left out", NEAR, (10, 16), ""))
+    counts = map(classes.count, range(len(looks)))
+    return classes, [painted.entry(look[0], count, *look[1:]) for look, count in zip(looks, counts, strict=True)]

@@ -69,11 +69,15 @@ def classes(
 
 def heat(paint: Sequence[int], names: Sequence[str]) -> list[dict]:
     """Palette of five classes in one colour, each stronger than the one before, with how often it is painted."""
-    return [
-        {"tag": "Aa", "name": name, "note": f"{paint.count(level):,}", "light": HEAT, "dark": HEAT}
-        | {"mix": light, "mix_dark": dark}
-        for level, (name, (light, dark)) in enumerate(zip(names, MIXES, strict=True))
-    ]
+    levels = enumerate(zip(names, MIXES, strict=True))
+    return [entry(name, paint.count(level), HEAT, mixes) for level, (name, mixes) in levels]
+
+
+def entry(name: str, count: int, colour: str, mixes: tuple[int, int], line: str = "") -> dict:
+    """A class of a palette with how often it is painted: `mixes` per cent of the colour in the light and in the dark,
+    and how it is underlined."""
+    look = {"light": colour, "dark": colour, "mix": mixes[0], "mix_dark": mixes[1], "line": line}
+    return {"tag": "Aa", "name": name, "note": f"{count:,}"} | look
 
 
 def by_group(labels: Sequence[str], shares: Sequence[float]) -> list[dict]:
