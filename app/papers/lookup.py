@@ -97,7 +97,10 @@ class Lookup:
         """The numbers of the stored run of a job, with the tables that are read as rows; None where there is none."""
         written = str(job)
         if written not in self._runs:
-            self._runs[written] = _found(job)
+            request = request_of(job)
+            run = None if request is None or job.verb == "study" else cached.store().find(request)
+            tables = {} if run is None else {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
+            self._runs[written] = None if run is None else run.numbers | tables
         return self._runs[written]
 
     def job(self, beside: Beside) -> Job:
@@ -157,12 +160,6 @@ def request_of(job: Job) -> Command | None:
         chosen = st.session_state["train_corpus"]
         args |= {"model": model, "corpus": chosen if chosen in folders else folders[0]}
     return requested(job.verb, args)
-
-
-def _found(job: Job) -> dict[str, Any] | None:
-    request = request_of(job)
-    run = None if request is None or job.verb == "study" else cached.store().find(request)
-    return None if run is None else run.numbers | {name: _rows(run, name) for name in TABLES.get(job.verb, ())}
 
 
 def _rows(run: Run, name: str) -> list[dict[str, Any]]:

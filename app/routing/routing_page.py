@@ -43,7 +43,11 @@ def _live() -> None:
     with picture, widgets.guarded():
         run = _ask(opened, cell)
         if run is None:
-            _first(cell)
+            # No curves are stored for this model.
+            request, tokens = _request(cell, None, st.session_state["text"]), asking.inspected()["tokens"]
+            jobs.run_button("Fit routers and test them on this text", request, "route_first", tokens, type="primary")
+            hint = "The bundled texts calibrate. Below, texts of your own do, with the trained router beside."
+            widgets.prose(hint, "quiet")
         else:
             live.show(run, "routing_live", lambda visited: state.choose(st.session_state, route_l=visited))
     with answer:
@@ -157,11 +161,3 @@ def _ask(opened: Run | None, cell: dict) -> Run | None:
         return opened if is_same else asking.ask(_request(cell, visited), READING)
     doing = "Routing this text with the stored routers"
     return asking.ask(_request(cell, visited, text), doing, asking.inspected()["tokens"])
-
-
-def _first(cell: dict) -> None:
-    """No curves are stored for this model: a button fits routers on the bundled texts and tests them on this one."""
-    request = _request(cell, None, st.session_state["text"])
-    tokens = asking.inspected()["tokens"]
-    jobs.run_button("Fit routers and test them on this text", request, "route_first", tokens, type="primary")
-    widgets.prose("The bundled texts calibrate. Below, texts of your own do, with the trained router beside.", "quiet")

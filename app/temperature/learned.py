@@ -27,12 +27,26 @@ def show() -> None:
     """The form with its button, then what the same training found."""
     st.header("Train one here", anchor=False, help=cached.glossary(TERM))
     widgets.prose("The model stays as it is; the bundled texts except the story are learned from.", "quiet")
-    _presets()
+    # What the paper prints, or what is usual here, as one step.
+    usual = {name: FitMethod.defaults[name] for name in FOCAL_AS_PRINTED}
+    with st.container(horizontal=True, gap="small"):
+        for label, settings in (("As the paper prints it", FOCAL_AS_PRINTED), ("As is usual here", usual)):
+            chosen = {FIELDS[name]: value for name, value in settings.items()}
+            look: dict[str, Any] = {"on_click": state.choose, "args": (st.session_state,), "kwargs": chosen}
+            st.button(label, key=f"learned_preset_{settings is usual}", **look)
     with st.grid(4, min_column_width=150, gap="small"):
-        _form()
+        wide: dict[str, Any] = {"width": "stretch"}
+        dense: dict[str, Any] = {"placeholder": "11.31, dense", "width": "stretch"}
+        fields.number("Steps", "learned_steps", 1, 1_000_000, "optimiser step", **wide)
+        st.number_input("Learning rate", 0.0, 1.0, key="learned_rate", step=None, format="%g")
+        fields.number("Lowest (τ min)", "learned_low", 0.5, 32.0, TERM, **wide)
+        fields.number("Highest (τ max)", "learned_high", 0.5, 32.0, TERM, **dense)
+        fields.number("Before training", "learned_offset", 0.0, 32.0, TERM, **dense)
+        means = state.CONTROLS["learned_mean"].declared.options or ()
+        st.selectbox("Mean over", means, key="learned_mean", help=cached.glossary(TERM))
     # What stays as it is is not named.
-    chosen = {name: st.session_state[control] for name, control in FIELDS.items()}
-    changed = {name: value for name, value in chosen.items() if value != FitMethod.defaults[name]}
+    asked = {name: st.session_state[control] for name, control in FIELDS.items()}
+    changed = {name: value for name, value in asked.items() if value != FitMethod.defaults[name]}
     request = FitMethod(model=st.session_state["model"], method=METHOD, **changed)
     stored = cached.store().find(request)
     with widgets.guarded():
@@ -40,28 +54,6 @@ def show() -> None:
     if stored is not None:
         _found(stored)
     repeat.drawer(request.command_line())
-
-
-def _presets() -> None:
-    """What the paper prints, or what is usual here, as one step."""
-    usual = {name: FitMethod.defaults[name] for name in FOCAL_AS_PRINTED}
-    with st.container(horizontal=True, gap="small"):
-        for label, settings in (("As the paper prints it", FOCAL_AS_PRINTED), ("As is usual here", usual)):
-            chosen = {FIELDS[name]: value for name, value in settings.items()}
-            look: dict[str, Any] = {"on_click": state.choose, "args": (st.session_state,), "kwargs": chosen}
-            st.button(label, key=f"learned_preset_{settings is usual}", **look)
-
-
-def _form() -> None:
-    wide: dict[str, Any] = {"width": "stretch"}
-    dense: dict[str, Any] = {"placeholder": "11.31, dense", "width": "stretch"}
-    fields.number("Steps", "learned_steps", 1, 1_000_000, "optimiser step", **wide)
-    st.number_input("Learning rate", 0.0, 1.0, key="learned_rate", step=None, format="%g")
-    fields.number("Lowest (τ min)", "learned_low", 0.5, 32.0, TERM, **wide)
-    fields.number("Highest (τ max)", "learned_high", 0.5, 32.0, TERM, **dense)
-    fields.number("Before training", "learned_offset", 0.0, 32.0, TERM, **dense)
-    means = state.CONTROLS["learned_mean"].declared.options or ()
-    st.selectbox("Mean over", means, key="learned_mean", help=cached.glossary(TERM))
 
 
 def _price(request: FitMethod) -> Price:
