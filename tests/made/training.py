@@ -10,9 +10,6 @@ from analysis.runs import Result, RunStore
 from analysis.runs.stored import study_folders
 from tests.made.results import GROUPS, LAYERS, protocol, tokens
 
-NAMES = ("softmax", "balance loss", "entropy and balance loss", "sinkhorn")
-PATHS = {"centroid_cosine": 0.1, "drift": 0.2, "start_share": 0.3, "rank": 9.0}
-
 
 def balance(args: dict, text: str) -> Result:
     count = args["iterations"]
@@ -67,53 +64,6 @@ def group_controls(args: dict, text: str) -> Result:
 
 
 ANSWERS = {"balance": balance, "train-router": train, "compare": compare, "group-controls": group_controls}
-
-
-def about(name: str) -> dict:
-    command = f"python -m analysis study {name} --corpus DIR --model demo"
-    return {"command": command, "steps": 40, "corpus": "books, 3 documents", "date": "2026-01-01T00:00:00+00:00"}
-
-
-def dominance() -> dict:
-    rows, curves = [], []
-    for name in NAMES:
-        row = {"row": name, "settings": {}, "collapsed_at": 20 if name == "softmax" else None}
-        for phase in (1, 2):
-            ends = {
-                "share": 0.4,
-                "worst": 0.95,
-                "causal": 0.9,
-                "confidence": 0.8,
-                "stability": 0.9,
-                "hard": 3.0,
-            } | PATHS
-            row |= {f"{key}_{phase}": value for key, value in ends.items()}
-            for step in (0, 20, 40):
-                point = {"row": name, "phase": phase, "step": step, "share": 0.4} | PATHS
-                curves += [point | {"layer": layer} for layer in range(-1, LAYERS)]
-        rows.append(row)
-    words = "With softmax it collapses; with sinkhorn it holds."
-    return {"sentence": words, "even": 0.25, "chance": 0.28, "rows": rows, "notes": ["Weights of ours."]} | {
-        "curves": curves,
-        "protocol": about("dominance"),
-    }
-
-
-def causality() -> dict:
-    arms = [("dense", None, None), ("hard", None, "causal"), ("hard", None, "literal"), ("soft", "literal", "causal")]
-    rows = [
-        {"arm": f"{reading} {membership}", "reading": reading, "gate": gate, "membership": membership, "loss": 3.0}
-        | {"perplexity": 20.0, "pairs_share": 0.4, "smallest_gate": 0.5, "mean_gate": 0.7, "moved": 0.1}
-        | {"predictions_changed": 0.0, "reads_future": membership == "literal"}
-        for reading, gate, membership in arms
-    ]
-    gates = [{"reading": "hard", "gate": None, "mean": -0.001, "low": -0.002, "high": 0.0005, "units": 8}]
-    gates += [{"reading": "soft", "gate": "literal", "mean": -0.002, "low": None, "high": None, "units": 1}]
-    return {"sentence": "Literal membership reads the future.", "rows": rows, "literal_minus_causal": gates} | {
-        "group_agreement": [0.9] * LAYERS,
-        "prediction_agreement": 0.96,
-        "protocol": about("causality"),
-    }
 
 
 def put_studies(store: RunStore, **files: dict | str) -> Path:

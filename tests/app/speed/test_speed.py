@@ -1,5 +1,6 @@
 """The page Speed in-process with hand-made results: what it asks for, what it shows, and what it must not show."""
 
+import html
 import json
 
 import pytest
@@ -12,7 +13,6 @@ from analysis.runs.stored import StoredStudy
 from app import cached
 from app.speed import by_length, measured, speed_requests
 from app.ui import asking
-from lab.speed import sliders
 from tests.made.in_process import HOSTILE, captions, columns, figures, markup, opened, part, tables
 from tests.made.results import status
 
@@ -215,23 +215,11 @@ def test_it_takes_over_what_quality_vs_speed_changed_and_shows_the_latest_launch
     assert app.button(key="speed_launch").label.startswith("Launch sparse inference again, ~")
 
 
-def moved_sliders() -> dict:
-    """A stored study of two sliders: one within its target, one beyond."""
-    row = {"page": "Quality vs speed", "what": "new", "moves": 9, "target_ms": 800, "refused": "", "worst_ms": 950.0}
-    medians = {"SparQ: Keys per query": 700.0, "MagicPIG: Bits": 900.0}
-    rows = [row | {"slider": name, "median_ms": ms, "met": ms <= 800} for name, ms in medians.items()]
-    about = {"browser": "Chromium 1", "cores": 2, "processor": "x86_64", "load_average": 0.1, "model": "demo"}
-    numbers = {"rows": rows, "protocol": about}
-    return numbers | sliders.Sliders.shown(numbers)
-
-
 def test_the_evidence_shows_what_was_measured_once_of_kernels_large_models_and_sliders(client, monkeypatch, root):
     """The stored studies that came with the program: their sentences, all of their rows, the aims beside."""
     places = (root / "models_cache" / "demo" / "studies").glob("*.json")
-    stored = {
-        path.stem: json.loads(path.read_text("utf-8")) for path in places if path.stem.startswith(("kern", "page"))
-    }
-    stored["sliders"] = moved_sliders()
+    ours = [path for path in places if path.stem.startswith(("kernels", "pages", "sliders"))]
+    stored = {path.stem: json.loads(path.read_text("utf-8")) for path in ours}
     studies = {name: StoredStudy.of(numbers) for name, numbers in stored.items()}
     monkeypatch.setattr(asking, "study", lambda model, name: (studies.get(name), ""))
     monkeypatch.setattr(asking, "study_names", lambda model: list(studies))
@@ -239,7 +227,9 @@ def test_the_evidence_shows_what_was_measured_once_of_kernels_large_models_and_s
     page_text, rows = markup(app), [table for table in tables(app) if table["label"] == "Rows of the study"]
     assert not app.error and "Not measured on a GPU" in page_text and "Qwen2.5-1.5B: " in page_text
     assert len(rows) == len(stored) == 5, "the kernels, two whole shapes and two layers of one, and the sliders"
-    assert "1 of 2 within their target" in page_text and "Chromium 1 on 2 cores" in page_text
+    about = stored["sliders"]["protocol"]
+    assert html.escape(stored["sliders"]["sentence"]) in page_text
+    assert f"{about['browser']} on {about['cores']} cores" in page_text
     studies.clear()
     commands = " ".join(code.value for code in page(speed_evidence="yes").code)
     assert [commands.count(f"study {name}") for name in ("kernels", "pages", "sliders")] == [1, 1, 1]

@@ -1,5 +1,6 @@
 """Train a router in-process with hand-made results: what is shown, asked and refused."""
 
+import html
 import json
 
 import pytest
@@ -12,7 +13,6 @@ from app import cached
 from app.training import router_evidence
 from app.ui import studied
 from tests.conftest import ROOT
-from tests.made import training
 from tests.made.in_process import captions, columns, figures, markup, opened
 from tests.made.results import status
 from tests.made.training import put_bundled, put_studies
@@ -39,10 +39,10 @@ def test_a_damaged_study_is_one_sentence_and_a_new_file_is_seen_at_once(client):
     folder = put_studies(client.store, dominance='{"sentence": ')
     app = page(evidence="collapse")
     assert "study dominance is left out (its file is damaged)" in markup(app) and "not measured" in app.info[0].value
-    put_studies(client.store, dominance=training.dominance())
+    (study,) = put_bundled(client.store, "dominance")
     (folder / "dominance.json").touch()
     app.run()
-    assert not app.info and "With softmax it collapses" in markup(app)
+    assert not app.info and html.escape(study["sentence"]) in markup(app)
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -184,40 +184,49 @@ def test_a_refusal_is_one_sentence_with_a_way_on(client):
 
 
 def test_collapse_shows_both_phases_with_chance_and_the_paper(client):
-    put_studies(client.store, dominance=training.dominance())
+    (study,) = put_bundled(client.store, "dominance")
+    rows, chance, steps = study["rows"], f"{study['chance']:.1%}", study["protocol"]["steps"]
     app = page(evidence="collapse")
     (curves,) = figures(app)
     thick = [trace for trace in curves["data"] if "mean of layers" in trace["name"]]
-    assert [trace["name"] for trace in thick] == ["softmax (mean of layers)", "sinkhorn (mean of layers)"]
-    assert thick[0]["x"] == [0, 20, 40, 40, 60, 80] and len(curves["data"]) == 2 * (1 + training.LAYERS) + 2
-    assert any("balanced chance (28.0%)" in trace["name"] for trace in curves["data"])
-    assert curves["layout"]["shapes"][0]["x0"] == 40 and "28.0% in the" in captions(app)
+    drawn = ["softmax", "sinkhorn", "sinkhorn with 50 iterations"]
+    assert [trace["name"] for trace in thick] == [f"{name} (mean of layers)" for name in drawn]
+    assert thick[0]["x"] == [*range(0, steps + 1, 20), *range(steps, 2 * steps + 1, 20)]
+    assert len(curves["data"]) == len(thick) * (1 + 6) + 2, "thick and six layers, even groups and chance"
+    assert any(f"balanced chance ({chance})" in trace["name"] for trace in curves["data"])
+    assert curves["layout"]["shapes"][0]["x0"] == steps and f"{chance} in the" in captions(app)
     table_8, phases = columns(app), columns(app, 1)
-    assert table_8["what is tried"] == list(training.NAMES) and table_8["over 90% at"] == ["20", "–", "–", "–"]
-    assert table_8["paper: outcome"] == ["–", "–", "Collapses by step 600", "Stable, semantic"]
-    assert phases["measured"] == ["here", "here", "in the paper", "here", "in the paper"]
-    assert phases["share, phase 2"] == ["40.0%", "40.0%", "99.4%", "40.0%", "15.9%"]
+    assert table_8["what is tried"] == [row["row"] for row in rows]
+    assert table_8["over 90% at"] == [str(row["collapsed_at"] or "–") for row in rows]
+    assert table_8["paper: outcome"][-3:] == ["6 of 8 groups die", "Stable, semantic", "–"]
+    shares = [f"{row['share_2']:.1%}" for row in rows if row["row"] in phases["balance by"]]
+    assert phases["measured"] == ["here", "here", "in the paper", "here", "in the paper", "here"]
+    assert phases["share, phase 2"] == [*shares[:2], "99.4%", shares[2], "15.9%", shares[3]]
     app = page(evidence="collapse", collapse_rows="all", collapse_measure="rank")
     (curves,) = figures(app)
-    assert len(curves["data"]) == 4 and "effective rank" in str(curves["layout"]["yaxis"])
+    assert len(curves["data"]) == len(rows) and "effective rank" in str(curves["layout"]["yaxis"])
 
 
 def test_numbers_of_earlier_weights_say_so(client):
+    (study,) = put_bundled(client.store, "dominance")
     for revision, marked in (("abc", False), ("old", True)):
-        numbers = training.dominance()
-        put_studies(client.store, dominance=numbers | {"protocol": numbers["protocol"] | {"revision": revision}})
+        put_studies(client.store, dominance=study | {"protocol": study["protocol"] | {"revision": revision}})
         badges = [badge.value for badge in page(evidence="collapse").markdown if "earlier weights" in badge.value]
         assert bool(badges) == marked
 
 
 def test_causality_says_who_reads_the_future_and_what_became_of_its_headline(client, monkeypatch):
     monkeypatch.setattr(studied, "changed", lambda name, numbers: [f"What became of {name}."])
-    put_studies(client.store, **{"causality-k4-top1": training.causality()})
+    (study,) = put_bundled(client.store, "causality-k8-top1")
+    gains = study["literal_minus_causal"]
+    gains[1] |= {"low": None, "high": None}
+    put_studies(client.store, **{"causality-k4-top1": study})
     app = page(evidence="causality")
     gain, agreement = figures(app)
-    assert gain["data"][0]["x"] == [-0.001, -0.002] and gain["data"][0]["error_x"]["array"][1] == 0
-    assert agreement["data"][0]["y"] == [0.9] * training.LAYERS
-    assert columns(app)["verdict"] == ["causal", "causal", "reads the future", "causal"]
+    assert gain["data"][0]["x"] == [row["mean"] for row in gains] and gain["data"][0]["error_x"]["array"][1] == 0
+    assert agreement["data"][0]["y"] == study["group_agreement"]
+    verdicts = ["reads the future" if row["reads_future"] else "causal" for row in study["rows"]]
+    assert columns(app)["verdict"] == verdicts and set(verdicts) == {"reads the future", "causal"}
     assert "What became of causality-k4-top1." in markup(app)
 
 
