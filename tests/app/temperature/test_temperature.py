@@ -10,12 +10,10 @@ from analysis.runs import Result
 from app.heads import live
 from app.selection.sparsify import FOCAL_STUDIES, SOFTMAX
 from app.temperature import temperature_charts
-from lab.focal.temperatures import FocalTemperatures
 from tests.conftest import ROOT
-from tests.made.focal import several
 from tests.made.in_process import captions, columns, figures, markup, opened, part
 from tests.made.results import CONTEXT, LAYERS, STUDIES, protocol
-from tests.made.training import put_bundled, put_studies
+from tests.made.training import put_bundled
 
 BUNDLED = ROOT / "models_cache" / "demo" / "studies"
 
@@ -93,19 +91,14 @@ def test_without_a_study_the_command_stands_there_and_with_one_its_panels(client
 
 
 def test_studies_of_training_are_shown_one_at_a_time_or_their_command_is(client):
-    trained = FocalTemperatures()
-    losses = {arm: 2.9 if arm.t == 0.5 else 3.0 for arm in trained.arms()}
-    about = {"model": "demo", "corpus": "samples", "date": "2026-01-01", "command": "python x", "units": 8, "seeds": 2}
-    numbers = trained.numbers(several(losses)) | {"protocol": about, "check": {}}
-    numbers |= trained.shown(numbers)
-    put_studies(client.store, focal_temperatures=numbers)
+    (study,) = put_bundled(client.store, "focal-temperatures")
     app = page(temperature_evidence="yes")
     drawn = len(figures(app))
-    assert html.escape(numbers["sentence"]) in markup(app)
+    assert html.escape(study["sentence"]) in markup(app)
     for name in ("scaling", "tasks"):
         app.segmented_control(key="trained_with").set_value(name).run()
         assert any(f"study focal-{name} --corpus DIR" in code.value for code in app.code)
-    assert app.query_params["trained_with"] == "tasks" and len(figures(app)) == drawn - 4
+    assert app.query_params["trained_with"] == "tasks" and len(figures(app)) == drawn - len(study["panels"])
 
 
 @pytest.mark.parametrize(
