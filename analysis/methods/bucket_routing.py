@@ -14,7 +14,7 @@ from ..routers.buckets import nearest
 from ..routers.rotation import unrotate
 from ..routers.routing_state import RoutingState
 from ..seam.cache import GrowingCache
-from ..seam.calls import MASKED, Attended, Block, Call
+from ..seam.calls import MASKED, Attended, Block, Call, CosSin
 from ..seam.layers import shape_of
 from .base import Method
 
@@ -95,9 +95,7 @@ class BucketRouting(Method):
         self._routers = [state.router(self.router, layer, heads) for layer in range(layers)]
 
     @torch.no_grad()
-    def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
-    ) -> Tensor:
+    def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin) -> Tensor:
         """[B, T, P + H l]: the bucket of the token's key for each head, and the buckets its queries visit; int16 where
         their numbers fit. Some places at a time: a query's scores are as many as there are buckets."""
         with part("router"):

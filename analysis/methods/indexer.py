@@ -20,7 +20,7 @@ from ..kernels.chosen import best_units, chosen_attention, runs
 from ..kernels.gathered import gathered_attention
 from ..kernels.parts import part
 from ..seam.cache import GrowingCache
-from ..seam.calls import MASKED, Attended, Block, Call, Prompt
+from ..seam.calls import MASKED, Attended, Block, Call, CosSin, Prompt
 from ..seam.layers import shape_of
 from .base import Method
 
@@ -106,7 +106,7 @@ class LearnedIndexer(Method):
         return torch.stack([self._packed(layer, Inputs(text.detach().double())) for text in hidden])
 
     def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin
     ) -> Tensor | None:
         """The same of kinds that read the layer's own queries and keys."""
         reads = self._indexers[layer].reads

@@ -10,7 +10,7 @@ from ..declaration import field
 from ..errors import NotFitted
 from ..fitted import Fitted, check_shapes
 from ..kernels.collisions import collide, hash_codes
-from ..seam.calls import Block
+from ..seam.calls import Block, CosSin
 from ..seam.layers import shape_of
 from ..statistics.states import attention_states
 from .base import Method
@@ -92,7 +92,7 @@ class MagicPIG(Method):
         return self.dense_every > 0 and layer % self.dense_every == 0
 
     def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin
     ) -> Tensor | None:
         """int16 [B, T, H + G, L + 2 D']: hash codes of queries and keys, and the bits of the vectors they are of; with
         blocks, whose keys are hashed later, [B, T, H + G, 2 D] the bits of the vectors as they come."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..declaration import field
 from ..errors import BadModel
 from ..kernels.pool import accelerated, on_host
-from ..seam.calls import Block, stacked
+from ..seam.calls import Block, CosSin, stacked
 from ..seam.layers import shape_of
 from .base import Method
 
@@ -62,9 +62,7 @@ class Performer(Method):
         directions = [orthogonal_directions(count, dim, draw) for _ in range(layers)]
         self._directions = torch.stack(directions).to(lm.device)  # [L, m, D]
 
-    def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
-    ) -> Tensor:
+    def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin) -> Tensor:
         """[B, T, H + G, D]: query and key of each token."""
         return stacked(query, key)
 

@@ -10,7 +10,7 @@ from ..declaration import field
 from ..kernels.gathered import Pages, paged_attention, upper_bounds, visits_keys
 from ..kernels.parts import part
 from ..seam.cache import GrowingCache
-from ..seam.calls import MASKED, Attended, Block, Call, stacked
+from ..seam.calls import MASKED, Attended, Block, Call, CosSin, stacked
 from .base import Method, read_all
 
 LEAST_PAGES = 3
@@ -59,7 +59,7 @@ class Quest(Method):
         return GrowingCache
 
     def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin
     ) -> Tensor | None:
         """[B, T, H + G, D]: query and key of each token, of the layers that choose."""
         return None if layer < self.dense_layers else stacked(query, key).detach()

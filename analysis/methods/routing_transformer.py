@@ -13,7 +13,7 @@ from ..fitted import Fitted, check_shapes
 from ..groups.kmeans import spherical_kmeans
 from ..routers.rotation import unrotate
 from ..seam.attention import apply
-from ..seam.calls import Block
+from ..seam.calls import Block, CosSin
 from ..seam.layers import shape_of
 from ..statistics import forward
 from .base import Method
@@ -94,9 +94,7 @@ class RoutingTransformer(Method):
         """Notes which tokens are no padding: in literal membership it takes no place."""
         self.real_ = not_padding
 
-    def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
-    ) -> Tensor:
+    def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin) -> Tensor:
         """bool [B, T, H + G, C]: the clusters of each token's queries and keys."""
         if self.membership == "literal" and self.real_ is None:
             raise BadSetting(
@@ -142,9 +140,7 @@ class _Seen(Method):
     def __post_init__(self) -> None:
         self.vectors: dict[tuple[int, str], list[Tensor]] = {}
 
-    def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
-    ) -> None:
+    def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin) -> None:
         for name, rotation in (("kept", None), ("undone", tables)):
             q, k = (normalised(unrotate(x.detach().float(), module, rotation)[0]) for x in (query, key))
             both = torch.cat([q.unflatten(0, (len(k), -1)).flatten(1, 2), k], 1)  # [G, m, D]

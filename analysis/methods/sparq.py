@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..declaration import field
 from ..kernels.topk import smallest_kept
-from ..seam.calls import Block, stacked
+from ..seam.calls import Block, CosSin, stacked
 from ..seam.layers import shape_of
 from .base import Method
 
@@ -53,9 +53,7 @@ class SparQ(Method):
         """The chosen channels of every key."""
         return self.taken(self.dim_) / (2 * self.dim_)
 
-    def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
-    ) -> Tensor:
+    def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin) -> Tensor:
         """[B, T, H + G, D]: query and key of each token."""
         return stacked(query, key).detach()
 

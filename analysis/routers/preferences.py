@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import BadSetting
 from ..seam.attention import apply
+from ..seam.calls import CosSin
 from ..seam.hooks import Hooks
 from ..statistics.inputs import forward
 from .frequencies import Frequencies, frequencies
@@ -118,9 +119,7 @@ class _Summing(Hooks):
         self.frequencies: dict[int, Frequencies] = {}
         self.sums: dict[int, list[Tensor]] = {}
 
-    def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
-    ) -> None:
+    def encode_tokens(self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin) -> None:
         """Add those of one window."""
         if layer not in self.frequencies:
             self.frequencies[layer] = frequencies(self.lm, module, tables, query.shape[-1])

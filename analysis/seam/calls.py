@@ -18,6 +18,8 @@ from .visible import Visible
 
 # The reference: every visible pair is scored, and what is not read is masked.
 MASKED = "masked blocks"
+# Tables [B or 1, T, D'] that rotated queries and keys; None without.
+CosSin = tuple[Tensor, Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Prompt:
     value: Tensor  # [B, G, T, D]
     first: Tensor  # [B] place of the first real token; left padding comes before it
     module: Any  # the attention layer
-    tables: tuple[Tensor, Tensor] | None  # (cos, sin) [B or 1, T, D'] that rotated queries and keys
+    tables: CosSin
     scoring: Scoring
     visible: Visible | None = None  # None: causal
     now: int = 0  # position of the token that comes next; 0: as many as there are keys

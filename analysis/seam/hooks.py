@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from .cache import GrowingCache
-from .calls import Attended, Block, Call, Prompt
+from .calls import Attended, Block, Call, CosSin, Prompt
 from .rounded import Rounded
 
 RENAMED = {  # former name -> hook; a class that still uses the former one works, with a warning
@@ -65,7 +65,7 @@ class Hooks:
         return None
 
     def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: tuple[Tensor, Tensor] | None
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: Any, tables: CosSin
     ) -> Tensor | None:
         """What to remember of the same tokens, from their query [B, H, T, D] and key [B, G, T, D]: [B, T, ...] or None.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..kernels.native import measured
 from ..kernels.pool import accelerated, each
 from ..seam.attention import Block
-from ..seam.calls import MASKED, Attended, Call
+from ..seam.calls import MASKED, Attended, Call, CosSin
 from ..seam.hooks import Hooks
 from .by_torch import by_torch
 from .states import BLOCK_BYTES, States
@@ -53,7 +53,7 @@ class Reader(Hooks):
             self.enter(layer, hidden[0])
 
     def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: nn.Module, tables: tuple[Tensor, Tensor] | None
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: nn.Module, tables: CosSin
     ) -> None:
         """Look at the numerics of a layer, where that is asked for; nothing is kept."""
         if self.reading.numerics is not None:

@@ -13,7 +13,7 @@ from ..errors import BadModel
 from ..kernels.native import measured
 from ..kernels.pool import accelerated, each
 from ..seam.attention import Block, apply
-from ..seam.calls import MASKED, Attended, Call
+from ..seam.calls import MASKED, Attended, Call, CosSin
 from ..seam.hooks import Hooks
 from .inputs import forward
 
@@ -95,7 +95,7 @@ class _Keeper(Hooks):
         self.visible: list[Tensor] = []
 
     def encode_tokens(
-        self, layer: int, query: Tensor, key: Tensor, past: int, module: nn.Module, tables: tuple[Tensor, Tensor] | None
+        self, layer: int, query: Tensor, key: Tensor, past: int, module: nn.Module, tables: CosSin
     ) -> None:
         """Keep them, with how the layer scales and caps their product."""
         if layer in self.kept:
