@@ -10,7 +10,6 @@ from tests.made.results import CONTEXT, HEADS, LAYERS, protocol, tokens
 
 SENTENCE = "1 of 6 heads leaves more than half on the first token."
 CELL = 2  # tokens of a cell of the pattern
-TRIED = (0.4, 1.0)
 
 
 def statistics(args: dict, text: str) -> Result:
