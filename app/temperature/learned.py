@@ -27,13 +27,7 @@ def show() -> None:
     """The form with its button, then what the same training found."""
     st.header("Train one here", anchor=False, help=cached.glossary(TERM))
     widgets.prose("The model stays as it is; the bundled texts except the story are learned from.", "quiet")
-    # What the paper prints, or what is usual here, as one step.
-    usual = {name: FitMethod.defaults[name] for name in FOCAL_AS_PRINTED}
-    with st.container(horizontal=True, gap="small"):
-        for label, settings in (("As the paper prints it", FOCAL_AS_PRINTED), ("As is usual here", usual)):
-            chosen = {FIELDS[name]: value for name, value in settings.items()}
-            look: dict[str, Any] = {"on_click": state.choose, "args": (st.session_state,), "kwargs": chosen}
-            st.button(label, key=f"learned_preset_{settings is usual}", **look)
+    fields.presets("learned", FitMethod, FOCAL_AS_PRINTED, FIELDS)
     with st.grid(4, min_column_width=150, gap="small"):
         wide: dict[str, Any] = {"width": "stretch"}
         dense: dict[str, Any] = {"placeholder": "11.31, dense", "width": "stretch"}

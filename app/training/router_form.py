@@ -47,21 +47,9 @@ def form() -> None:
         named = "Learn from", "Texts to learn from"
         fields.corpus("train_corpus", cached.corpus(), named, "The bundled samples", "corpus")
         if first:
-            _presets()
+            fields.presets("train", TrainRouter, AS_PRINTED, training_requests.FIELDS)
         with st.grid(4, min_column_width=150, gap="small"):
             _more(first)
-
-
-def _presets() -> None:
-    """What the paper prints, or what is usual here, as one step."""
-    usual = {name: getattr(TrainRouter, name) for name in AS_PRINTED}
-    presets = {"As the paper prints it": AS_PRINTED, "As is usual here": usual}
-    with st.container(horizontal=True, gap="small"):
-        for number, (label, settings) in enumerate(presets.items()):
-            chosen = {training_requests.FIELDS[name]: value for name, value in settings.items()}
-            look: dict[str, Any] = {"on_click": state.choose, "args": (st.session_state,), "kwargs": chosen}
-            words = ", ".join(f"{name} {value}" for name, value in settings.items())
-            st.button(label, key=f"train_preset_{number}", help=words, **look)
 
 
 def _more(first: bool) -> None:

@@ -1,11 +1,12 @@
 """Fields of the pages' forms, and how what they hold is kept."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
+from analysis.declaration.command import Command
 from analysis.runs.brought import TEXTS, corpora
 from app import cached
 from app.selection import state
@@ -62,6 +63,17 @@ def choose_cell(layers: Sequence[int], heads: int, now: tuple[int, int]) -> None
     for name, options, value in (("layer", layers, now[0]), ("head", range(heads), now[1])):
         help = cached.glossary("layer" if name == "layer" else "attention head")
         pick(st.selectbox, name.capitalize(), options, name, value, width=120, help=help)
+
+
+def presets(key: str, command: type[Command], printed: Mapping[str, Any], controls: Mapping[str, str]) -> None:
+    """What the paper prints, or what is usual here, as one step; `controls`: field of the command -> its control."""
+    usual = {name: command.defaults[name] for name in printed}
+    with st.container(horizontal=True, gap="small"):
+        for label, settings in (("As the paper prints it", printed), ("As is usual here", usual)):
+            chosen = {controls[name]: value for name, value in settings.items()}
+            words = ", ".join(f"{name} {value}" for name, value in settings.items())
+            look: dict[str, Any] = {"on_click": state.choose, "args": (st.session_state,), "kwargs": chosen}
+            st.button(label, key=f"{key}_preset_{int(settings is usual)}", help=words, **look)
 
 
 def write_address() -> None:

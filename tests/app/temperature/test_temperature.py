@@ -68,7 +68,7 @@ def test_temperatures_are_trained_with_every_setting(client, monkeypatch):
     assert "changes by −0.1250 nats per token" in page_text and "(1 is dense attention): 0.50, 0.75." in page_text
     client.states.clear()
     app = page(temperature_evidence="yes", learned_steps=20, learned_rate=0.01)
-    app.button(key="learned_preset_False").click().run()
+    app.button(key="learned_preset_0").click().run()
     app.button(key="learned_run").click().run()
     printed = {"mean": "literal", "tau_max": 10.0, "offset": 0.0}
     assert client.job.args == {"model": "demo", "method": "focal_learned", "steps": 20, "rate": 0.01} | printed
