@@ -14,7 +14,7 @@ from app import cached
 from app.quality.asked import Asked
 from app.selection import state
 from app.selection.decide import BENCHMARK_ITEMS, BENCHMARK_SHOTS
-from app.ui import jobs, plots, repeat, tables, widgets
+from app.ui import fields, jobs, plots, repeat, tables, widgets
 from app.ui.charts import SHARE, figure, marks, safe, style
 
 STORED, TITLE = "benchmarks", "The tasks of the papers"  # the stored study
@@ -84,8 +84,7 @@ def _controls(available: list[str]) -> list[str]:
         look = {"width": 150, "format_func": lambda n: f"the first {n}" if n else "all"}
         st.selectbox("Questions", BENCHMARK_ITEMS, key="benchmark_items", **look)
         names = {name: f"{set_up.short} ({set_up.letter})" for name, set_up in SET_UPS.items()}
-        look = {"format_func": names.get, "required": True, "help": cached.glossary("question dense or sparse")}
-        st.segmented_control("The question", list(names), key="benchmark_question", **look)
+        fields.switch("The question", names, "benchmark_question", "question dense or sparse")
     set_up = SET_UPS[chosen["benchmark_question"]]
     widgets.prose(f"Set-up {set_up.letter}: {set_up.means}", "quiet")
     return chosen["benchmark_pick"]

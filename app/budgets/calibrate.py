@@ -66,8 +66,7 @@ def _form() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         fields.number("Mass p", "budget_mass", 0.01, 0.99, "top-p rank", step=0.05, **real)
         fields.number("First position", "budget_min_pos", 0, 1 << 20, "early-position bias", width=120)
-        look = {"format_func": SHARED_OUT.__getitem__, "width": 210, "help": cached.glossary("key budget")}
-        st.selectbox("Keys set by", list(SHARED_OUT), key="budget_by", **look)
+        fields.choose("Keys set by", SHARED_OUT, "budget_by", "key budget", width=210)
         if chosen["budget_by"] == "beta":
             fields.number("beta", "budget_beta", 0.01, 1000.0, "key budget", step=0.5, **real)
         elif chosen["budget_by"] == "total":
@@ -75,12 +74,9 @@ def _form() -> None:
         else:
             term = "KV reads (% of causal)"
             fields.number("% of the causal pairs", "budget_share", 0.1, 100.0, term, step=5.0, **real)
-        help = cached.glossary("keys shared out by ablation")
-        look = {"format_func": SHARED_BY.__getitem__, "width": 210, "help": help}
-        st.selectbox("Shared out by", list(SHARED_BY), key="budget_shared", **look)
+        fields.choose("Shared out by", SHARED_BY, "budget_shared", "keys shared out by ablation", width=210)
         fields.number("Floor", "budget_floor", 0, 1024, "key budget", width=90)
-        look = {"format_func": FLOORED.__getitem__, "width": 210, "help": cached.glossary("key budget")}
-        st.selectbox("Given", list(FLOORED), key="budget_floored", **look)
+        fields.choose("Given", FLOORED, "budget_floored", "key budget", width=210)
         st.toggle("Find the smallest cap too", key="budget_sweep", help=cached.glossary("cap"))
 
 

@@ -1,7 +1,6 @@
 """The smallest cap that changes no position: a sweep of this text, tolerances judged at once."""
 
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
@@ -37,8 +36,7 @@ def show(run: Run, refused: str | None) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input("Caps, tokens", key="budget_caps", width=260, max_chars=80, help=cached.glossary("cap"))
         term = "tolerances of the cap"
-        look: dict[str, Any] = {"format_func": JUDGED.__getitem__, "width": 200, "help": cached.glossary(term)}
-        st.selectbox("What may change", list(JUDGED), key="budget_judged", **look)
+        fields.choose("What may change", JUDGED, "budget_judged", term, width=200)
         unit = "" if st.session_state["budget_judged"] == "perplexity" else " %"
         fields.number(f"On average, at most{unit}", "budget_tolerance", 0.0, 100.0, term, step=0.5, width=190)
         fields.number(f"At any stretch, at most{unit}", "budget_tolerance_bin", 0.0, 100.0, step=0.5, width=190)

@@ -64,9 +64,7 @@ def _drawn(run: Run, at_share: float) -> None:
                 figure = budget_charts.by_position(row, budget_charts.ends_of(rows), ALLOWED)
             title = f"By position, reading {share(at_share)}"
             plots.draw(figure, cells, title, "budget_positions", "worst position bin")
-            look: dict[str, Any] = {"required": True, "label_visibility": "collapsed"}
-            bars = list(BUDGET_BARS)
-            st.segmented_control("Bars", bars, key="budget_bins", format_func=BUDGET_BARS.__getitem__, **look)
+            fields.switch("Bars", BUDGET_BARS, "budget_bins", label_visibility="collapsed")
         figure = budget_charts.by_reads(rows, at_share)
         plots.draw(figure, rows, "Mean, last and worst positions", "budget_shares", "worst position bin")
     st.caption(f"{len(cells)} stretches of {cells[0]['n']:,} predicted tokens each; {row['state']}.")

@@ -92,8 +92,8 @@ def _more(inspected: dict, table: dict) -> None:
     """What of a text is read, and other statistics."""
     with st.popover("More", icon=":material/tune:"):
         titles = {name: about.title for name, about in offered(table).items()}
-        st.selectbox("Statistic", list(titles), format_func=titles.__getitem__, key="statistic")
+        fields.choose("Statistic", titles, "statistic")
         st.toggle("Leave out the first token", key="without_first", help=cached.glossary("without the first token"))
         if inspected["windows"] > 1 or st.session_state["long_text"] == "first":
             label = f"The model reads {inspected['max_positions']:,} tokens at once"
-            st.segmented_control(label, list(LONG), format_func=LONG.__getitem__, key="long_text", required=True)
+            fields.switch(label, LONG, "long_text")

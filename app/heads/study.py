@@ -79,8 +79,8 @@ def _all_heads(run: Run, table: dict, now: tuple[int, int], names: Names) -> Non
         titles = {key: other.title for key, other in offered(table).items()}
         colours = {"layer": "Layer"} | titles
         with st.container(horizontal=True, gap="small"):
-            st.selectbox("Across", list(titles), format_func=titles.__getitem__, key="heads_across", width=205)
-            st.selectbox("Colour", list(colours), format_func=colours.__getitem__, key="heads_colour", width=205)
+            fields.choose("Across", titles, "heads_across", width=205)
+            fields.choose("Colour", colours, "heads_colour", width=205)
         across, colour = st.session_state["heads_across"], st.session_state["heads_colour"]
         title = f"{about.short} against {ALL[across].short.lower()}"
         figure = head_charts.scatter(table, across, name, colour, now, head_cards.cards())

@@ -10,7 +10,7 @@ from app import cached
 from app.quality.asked import Asked, parse, read
 from app.selection import state
 from app.selection.decide import PROBE_CHOICES, PROBE_ITEMS, PROBE_REACHES, PROBE_SETS, PROBE_TASKS, PROBE_WAYS
-from app.ui import asking, widgets
+from app.ui import asking, fields, widgets
 from app.ui.offers import Scope
 
 TASKS = PROBE_TASKS | PROBE_SETS
@@ -97,8 +97,7 @@ def controls() -> list[Asked]:
     st.selectbox("Task", offered, format_func=title, key="probe", help=f"{about} {forced}")
     choices = methods()
     with st.popover("Settings", icon=":material/tune:", key="probe_settings"):
-        look: dict[str, Any] = {"format_func": PROBE_WAYS.get, "help": cached.glossary("dynamic NTK")}
-        st.selectbox("Positions", list(PROBE_WAYS), key="probe_rope", **look)
+        fields.choose("Positions", PROBE_WAYS, "probe_rope", "dynamic NTK")
         _reach(deepest if st.session_state["probe_rope"] == "as_trained" else int(FURTHER * deepest))
         about = "More questions narrow the intervals and take longer in proportion."
         st.selectbox("Questions in a cell", PROBE_ITEMS, key="probe_items", help=about)

@@ -66,14 +66,13 @@ def _screen(beneath: Callable[[Asked], None]) -> None:
     card, tokens = asking.card(st.session_state["model"]), asking.inspected()["tokens"]
     asking.settle_router()
     top = st.container()
-    look: dict[str, Any] = {"format_func": SAVES.get, "required": True, "label_visibility": "collapsed"}
-    st.segmented_control("What the methods save", list(SAVES), key="quality_saves", **look)
+    fields.switch("What the methods save", SAVES, "quality_saves", label_visibility="collapsed")
     saves = st.session_state["quality_saves"]
     picture, beside = picture_and_card("quality")
     with beside:
         methods = st.container()
         with st.popover("Settings", icon=":material/tune:", key="quality_settings"):
-            look = {"format_func": "+{}%".format}
+            look: dict[str, Any] = {"format_func": "+{}%".format}
             st.selectbox("The most that perplexity may rise", MAY_LOSE, key="quality_lose", **look)
             settings = st.container()
             subject = (_windows if saves == "reads" else _prompts)(saves, tokens, card)

@@ -29,8 +29,7 @@ def show(opened: Run, run: Run, distances: dict) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         fields.choose_cell(asking.layers(chosen["model"]), asking.card(chosen["model"])["heads"], (layer, head))
         offered = {kind: router.title for kind, router in ROUTERS.items() if kind not in ABLATIONS}
-        help, titled = cached.glossary("bucket routers"), offered.__getitem__
-        st.selectbox("Router", list(offered), key="route_router", format_func=titled, width=230, help=help)
+        fields.choose("Router", offered, "route_router", "bucket routers", width=230)
     tokens = asking.inspected()["tokens"]
     widgets.settled("query", [None, *range(tokens)], None)
     about = {"model": chosen["model"], "text": chosen["text"], "layer": layer, "head": head}

@@ -99,8 +99,7 @@ def _form(longest: int, usual: int) -> dict:
         look: dict[str, Any] = {"placeholder": f"{chosen['route_distance']:,}", "width": 190}
         look |= {"help": cached.glossary("far attention"), "on_change": _typed}
         st.text_input("Minimum distances", key="route_distances", max_chars=80, **look)
-        look = {"format_func": RECALL_OF.__getitem__, "width": 230, "help": cached.glossary("recall@l")}
-        st.selectbox("Recall is a share of", list(RECALL_OF), key="route_fit_recall_of", **look)
+        fields.choose("Recall is a share of", RECALL_OF, "route_fit_recall_of", "recall@l", width=230)
     length = chosen["route_length"] or usual
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         look = {"value": None, "placeholder": f"{max(2, length // 32)}", "width": 130}
@@ -111,8 +110,7 @@ def _form(longest: int, usual: int) -> dict:
         st.toggle("Also each router's own buckets", key="route_own", help=cached.glossary("own partition"))
         st.toggle("Train the MLP", key="route_mlp", help=cached.glossary("bucket routers"))
         if chosen["route_mlp"]:
-            look = {"format_func": OPTIMISERS.__getitem__, "width": 220, "help": cached.glossary("bucket routers")}
-            st.selectbox("Trained by", list(OPTIMISERS), key="route_optimiser", **look)
+            fields.choose("Trained by", OPTIMISERS, "route_optimiser", "bucket routers", width=220)
     chosen["route_kinds_pick"] = _kinds()
     st.pills(
         "Fit indexers",

@@ -125,24 +125,21 @@ def _controls(opened: Run | None, card: dict) -> tuple[dict, DeltaGenerator]:
     else:
         chosen["route_distance"] = distances[0]
     if opened is not None:
-        on = list(ROUTE_ON)
-        st.selectbox("Tested on", on, key="route_on", format_func=ROUTE_ON.__getitem__)
+        fields.choose("Tested on", ROUTE_ON, "route_on")
     more = st.popover("More", icon=":material/more_horiz:", key="route_more")
     with more:
         st.toggle(f"Leave out the first {LEFT_OUT} tokens", key="route_sinks", help=cached.glossary("attention sink"))
         cell: dict[str, Any] = {"min_distance": chosen["route_distance"], "sinks": LEFT_OUT * chosen["route_sinks"]}
         if opened is None or chosen["route_on"] != "stored":
-            look = {"format_func": RECALL_OF.__getitem__, "help": cached.glossary("recall@l")}
-            st.selectbox("Recall is a share of", list(RECALL_OF), key="route_recall_of", **look)
+            fields.choose("Recall is a share of", RECALL_OF, "route_recall_of", "recall@l")
             cell |= {"recall_of": chosen["route_recall_of"]} if chosen["route_recall_of"] != "far" else {}
             return cell | {"partition": "raw keys"}, more
         # Which keys the buckets are made of; the variants are stored for one distance only.
         stored_here = [row["partition"] for row in cells if cell.items() <= row.items()]
-        offered = [name for name in PARTITIONS if name in stored_here]
-        state.settle(chosen, "route_partition", offered, "raw keys")
+        offered = {name: title for name, title in PARTITIONS.items() if name in stored_here}
+        state.settle(chosen, "route_partition", list(offered), "raw keys")
         if len(offered) > 1:
-            look = {"format_func": PARTITIONS.__getitem__, "help": cached.glossary("own partition")}
-            st.selectbox("Buckets of", offered, key="route_partition", **look)
+            fields.choose("Buckets of", offered, "route_partition", "own partition")
         return cell | {"partition": chosen["route_partition"]}, more
 
 

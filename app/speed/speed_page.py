@@ -42,7 +42,7 @@ def show() -> None:
     said = st.container()
     picture, card = picture_and_card("speed")
     with card:
-        st.selectbox("What is timed", list(SPEED_ON), key="speed_on", format_func=SPEED_ON.__getitem__)
+        fields.choose("What is timed", SPEED_ON, "speed_on")
     with widgets.guarded():
         (_shapes if st.session_state["speed_on"] == "shapes" else _model)(said, picture, card)
     drawer("speed_evidence", lambda: widgets.each(*(partial(_study, name) for name in STUDIES)))
@@ -96,8 +96,7 @@ def _shapes(said: DeltaGenerator, picture: DeltaGenerator, card: DeltaGenerator)
             if chosen["speed_what"] != "decode":
                 fields.number("Batch", "speed_batch", 1, 64)
             st.selectbox("Precision", list(DTYPES), key="speed_dtype")
-            look: dict[str, Any] = {"format_func": SPEED_MEMBERS.get}
-            st.selectbox("Groups are", list(SPEED_MEMBERS), key="speed_members", **look)
+            fields.choose("Groups are", SPEED_MEMBERS, "speed_members")
             _rounds()
         _choose_lengths(None)
         asked = speed_requests.bench(None, None)
@@ -174,10 +173,9 @@ def _bound(phase: str, lengths: list[int], shape: tuple[int, int, int]) -> list[
 
 def _choose_lengths(card: Mapping[str, Any] | None) -> None:
     """What is timed by length, and at which lengths; these are checked when they are asked for."""
-    offered = [choice for choice in SPEED_WHAT if card or choice != "inference"]
-    widgets.settled("speed_what", offered, "attention")
-    look: dict[str, Any] = {"format_func": SPEED_WHAT.get}
-    st.selectbox("Measure by length", offered, key="speed_what", **look)
+    offered = {choice: title for choice, title in SPEED_WHAT.items() if card or choice != "inference"}
+    widgets.settled("speed_what", list(offered), "attention")
+    fields.choose("Measure by length", offered, "speed_what")
     if st.session_state["speed_what"] != "inference":
         st.text_input("Lengths, tokens", key="speed_lengths", max_chars=80, help="16K means 16,384.")
 

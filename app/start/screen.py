@@ -14,7 +14,7 @@ from analysis.runs import Run
 from app import cached, topbar
 from app.selection import state
 from app.start import pair_list
-from app.ui import asking, foot, packed, painted, widgets
+from app.ui import asking, fields, foot, packed, painted, widgets
 from app.ui.reading import LONG
 
 # Tokens that the strip marks to be gone to.
@@ -98,8 +98,7 @@ def windows() -> None:
     inspected = asking.inspected()
     if inspected["windows"] > 1 or st.session_state["long_text"] == "first":
         label = f"The model reads {inspected['max_positions']:,} tokens at once"
-        look: dict[str, Any] = {"format_func": LONG.get, "required": True, "help": cached.glossary("window (context)")}
-        st.segmented_control(label, list(LONG), key="long_text", **look)
+        fields.switch(label, LONG, "long_text", "window (context)")
 
 
 def show(run: Run, tokens: dict, listed: dict, look: Look) -> None:

@@ -10,7 +10,7 @@ from app import cached
 from app.selection import state
 from app.selection.sparsify import SHARPNESS, SOFTMAX
 from app.temperature import temperature_charts
-from app.ui import asking, jobs, plots, widgets
+from app.ui import asking, fields, jobs, plots, widgets
 from app.ui.reading import rows_of
 
 # Tokens read at once on this text, where it is long enough.
@@ -31,7 +31,7 @@ def every_head(layer: int, head: int) -> None:
     args = state.study_args(st.session_state, t=list(SOFTMAX), layer=layer, head=head, part=0)
     run = asking.ask(Temperature(**args), "Measuring every temperature")
     titles = {name: title for name, (title, _, _) in SHARPNESS.items()}
-    st.segmented_control("Sharpness as", list(titles), format_func=titles.__getitem__, key="sharpness", required=True)
+    fields.switch("Sharpness as", titles, "sharpness")
     name = st.session_state["sharpness"]
     title, term, _ = SHARPNESS[name]
     measure = title.split(",")[0]

@@ -75,8 +75,7 @@ def _trained() -> None:
     help = cached.glossary("trained with a temperature")
     st.header("Trained with it", anchor=False, help=help)
     titles = {name: title for name, (_, title, _) in FOCAL_STUDIES.items()}
-    look: dict[str, Any] = {"format_func": titles.get, "required": True, "label_visibility": "collapsed"}
-    st.segmented_control("Study", list(titles), key="trained_with", **look)
+    fields.switch("Study", titles, "trained_with", label_visibility="collapsed")
     name, title, question = FOCAL_STUDIES[st.session_state["trained_with"]]
     widgets.prose(question, "quiet")
     numbers = studied.opened(name, f"Training small models with a temperature ({title.lower()})")

@@ -71,9 +71,8 @@ def collapse() -> None:
         return
     measures = {name: title for name, (title, _) in COLLAPSE_MEASURES.items()}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        titled, named = COLLAPSE_ROWS.__getitem__, measures.__getitem__
-        st.segmented_control("Rows", list(COLLAPSE_ROWS), key="collapse_rows", format_func=titled, required=True)
-        st.selectbox("Follow", list(measures), key="collapse_measure", format_func=named, width=220, help=PATHS)
+        fields.switch("Rows", COLLAPSE_ROWS, "collapse_rows")
+        fields.choose("Follow", measures, "collapse_measure", "paths of collapse", width=220)
     measure, two = st.session_state["collapse_measure"], st.session_state["collapse_rows"] == "two"
     names = [row["row"] for row in study.rows]
     rows = ([name for name in names if name in training_charts.KNOWN] if two else names) or names

@@ -18,9 +18,7 @@ FOLDED = {name for name in state.CONTROLS if name.startswith("train_")} - BESIDE
 
 def form() -> None:
     """The phase, the sizes, one step against collapse, and folded all other settings."""
-    help = cached.glossary("phase 1 and phase 2")
-    titled = PHASES.__getitem__
-    st.selectbox("Phase", list(PHASES), key="train_phase", format_func=titled, help=help)
+    fields.choose("Phase", PHASES, "train_phase", "phase 1 and phase 2")
     first = st.session_state["train_phase"] == 1
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         if first:

@@ -65,6 +65,18 @@ def choose_cell(layers: Sequence[int], heads: int, now: tuple[int, int]) -> None
         pick(st.selectbox, name.capitalize(), options, name, value, width=120, help=help)
 
 
+def choose(label: str, titles: Mapping, name: str, term: str = "", **look: Any) -> None:
+    """A box of the values of a control, each under its title; `term` of the glossary explains it."""
+    help = cached.glossary(term) if term else None
+    st.selectbox(label, list(titles), key=name, format_func=titles.get, help=help, **look)
+
+
+def switch(label: str, titles: Mapping, name: str, term: str = "", **look: Any) -> None:
+    """The same with all values in sight."""
+    help = cached.glossary(term) if term else None
+    st.segmented_control(label, list(titles), key=name, format_func=titles.get, required=True, help=help, **look)
+
+
 def presets(key: str, command: type[Command], printed: Mapping[str, Any], controls: Mapping[str, str]) -> None:
     """What the paper prints, or what is usual here, as one step; `controls`: field of the command -> its control."""
     usual = {name: command.defaults[name] for name in printed}
