@@ -65,16 +65,18 @@ def choose_cell(layers: Sequence[int], heads: int, now: tuple[int, int]) -> None
         pick(st.selectbox, name.capitalize(), options, name, value, width=120, help=help)
 
 
-def choose(label: str, titles: Mapping, name: str, term: str = "", **look: Any) -> None:
+def choose(label: str, titles: Mapping[Any, str], name: str, term: str = "", **look: Any) -> None:
     """A box of the values of a control, each under its title; `term` of the glossary explains it."""
     help = cached.glossary(term) if term else None
-    st.selectbox(label, list(titles), key=name, format_func=titles.get, help=help, **look)
+    st.selectbox(label, list(titles), key=name, format_func=titles.__getitem__, help=help, **look)
 
 
-def switch(label: str, titles: Mapping, name: str, term: str = "", **look: Any) -> None:
+def switch(label: str, titles: Mapping[Any, str], name: str, term: str = "", **look: Any) -> None:
     """The same with all values in sight."""
     help = cached.glossary(term) if term else None
-    st.segmented_control(label, list(titles), key=name, format_func=titles.get, required=True, help=help, **look)
+    st.segmented_control(
+        label, list(titles), key=name, format_func=titles.__getitem__, required=True, help=help, **look
+    )
 
 
 def presets(key: str, command: type[Command], printed: Mapping[str, Any], controls: Mapping[str, str]) -> None:
