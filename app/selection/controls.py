@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 
 from analysis.commands import COMMANDS
 from analysis.declaration import Field, field, fields_of
-from app.selection import decide, evidence, look, sparsify
+from app.selection.decide import DecideControls
+from app.selection.evidence import EvidenceControls
+from app.selection.look import LookControls
 from app.selection.menu import PAGES as MENU_PAGES
 from app.selection.patterns import HASH, MODEL, NAME
+from app.selection.sparsify import SparsifyControls
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class EveryPage:
     classroom: bool = field(False, "large type, no tables")
 
 
-PAGES = (EveryPage, look.Controls, sparsify.Controls, decide.Controls, evidence.Controls)
+PAGES = (EveryPage, LookControls, SparsifyControls, DecideControls, EvidenceControls)
 
 
 def _controls() -> dict[str, Field]:

@@ -90,7 +90,7 @@ BENCHMARK_ITEMS = (20, 50, 100, 500, 0)
 
 
 @dataclass(frozen=True)
-class Controls:
+class DecideControls:
     """Quality, speed and tests, page by page."""
 
     # Is it worth it?.

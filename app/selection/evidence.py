@@ -28,7 +28,7 @@ ROUTER_TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of a router
 
 
 @dataclass(frozen=True)
-class Controls:
+class EvidenceControls:
     """Evidence, page by page."""
 
     # Train a router.

@@ -39,7 +39,7 @@ PAIR_KINDS = ("copy", "induction", "same word", "same group")
 
 
 @dataclass(frozen=True)
-class Controls:
+class LookControls:
     """What a model reads, page by page."""
 
     # Start.

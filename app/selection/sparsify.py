@@ -96,7 +96,7 @@ ROUTE_HEADS = r"all|[0-9]{1,4}[.:][0-9]{1,4}(,[0-9]{1,4}[.:][0-9]{1,4}){0,63}"
 
 
 @dataclass(frozen=True)
-class Controls:
+class SparsifyControls:
     """What a model reads less, page by page."""
 
     # KV budgets.
