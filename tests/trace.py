@@ -15,21 +15,26 @@ from typing import Any
 
 import pytest
 
+from analysis.runs import RunStore
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (str(ROOT / "app"), str(ROOT / "analysis"))
+LOOKUPS = (RunStore.find.__code__, RunStore.list.__code__)
 SLIDER, MOVED_TO = "quality.streaming_llm.window", 48
 MOST_CALLS, MOST_CHANGES, MOST_FORMS = 1_500, 150, 2
 
 
 @dataclass
 class Trace:
-    """Calls of the project's own functions, by "room/file.py:function", and how often a call entered another room."""
+    """Calls of the project's own functions, by "room/file.py:function", and how often a call entered another room;
+    `lookups` in the store by what was asked, "find evaluate focus"."""
 
     calls: Counter[str] = field(default_factory=Counter)
     rooms: list[str] = field(default_factory=list)
     changes: int = 0
     entries: Counter[str] = field(default_factory=Counter)
     manifests: Counter[str] = field(default_factory=Counter)
+    lookups: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         """What `sys.setprofile` calls."""
@@ -49,6 +54,12 @@ class Trace:
         self.calls[f"{place}:{frame.f_code.co_name}"] += 1
         if frame.f_code.co_name == "read_run":
             self.manifests[str(frame.f_locals.get("folder"))] += 1
+        if frame.f_code in LOOKUPS:
+            request = frame.f_locals.get("request")
+            verb = frame.f_locals["verb"] if request is None else request.verb
+            methods = getattr(request, "methods", None) or ()
+            names = [method["name"] for method in methods[:1]]
+            self.lookups[" ".join([frame.f_code.co_name, str(verb), *names])] += 1
 
     def of(self, function: str) -> int:
         """How often a function of this name was called."""
@@ -72,7 +83,6 @@ def slider_move() -> Trace:
     """One move of the slider to a new value."""
     import streamlit as st
 
-    from analysis.runs import RunStore
     from app import cached
     from tests.made import results
     from tests.made.in_process import opened, redrawn

@@ -20,6 +20,15 @@ from tests.made.training import put_bundled, put_studies
 STUDIES = ROOT / "models_cache" / "demo" / "studies"
 BUNDLED = [path for path in sorted(STUDIES.glob("*.json")) if "panels" in json.loads(path.read_text())]
 HERE = [path for path in BUNDLED if router_evidence.shown_here(path.stem)]
+# Outcomes in the paper's table 8.
+PRINTED = {
+    "entropy and balance loss": "Collapses by step 600",
+    "stop-gradient on inputs": "Slow, not converging",
+    "EMA centroids": "Proj erases structure",
+    "recluster every 100 steps": "Balanced but unstable",
+    "balance weight x5": "6 of 8 groups die",
+    "sinkhorn": "Stable, semantic",
+}
 
 
 def page(**link: object) -> AppTest:
@@ -198,10 +207,13 @@ def test_collapse_shows_both_phases_with_chance_and_the_paper(client):
     table_8, phases = columns(app), columns(app, 1)
     assert table_8["what is tried"] == [row["row"] for row in rows]
     assert table_8["over 90% at"] == [str(row["collapsed_at"] or "–") for row in rows]
-    assert table_8["paper: outcome"][-3:] == ["6 of 8 groups die", "Stable, semantic", "–"]
-    shares = [f"{row['share_2']:.1%}" for row in rows if row["row"] in phases["balance by"]]
-    assert phases["measured"] == ["here", "here", "in the paper", "here", "in the paper", "here"]
-    assert phases["share, phase 2"] == [*shares[:2], "99.4%", shares[2], "15.9%", shares[3]]
+    outcomes = dict(zip(table_8["what is tried"], table_8["paper: outcome"], strict=True))
+    assert {name: outcome for name, outcome in outcomes.items() if outcome != "–"} == PRINTED
+    shares = {(row["row"], "here"): f"{row['share_2']:.1%}" for row in rows if row["row"] in phases["balance by"]}
+    shares |= zip([(name, "in the paper") for name in router_evidence.PHASES], ["99.4%", "15.9%"], strict=True)
+    arms = zip(phases["balance by"], phases["measured"], strict=True)
+    assert dict(zip(arms, phases["share, phase 2"], strict=True)) == shares
+    assert {"balance loss", *drawn, *router_evidence.PHASES} == set(phases["balance by"])
     app = page(evidence="collapse", collapse_rows="all", collapse_measure="rank")
     (curves,) = figures(app)
     assert len(curves["data"]) == len(rows) and "effective rank" in str(curves["layout"]["yaxis"])
@@ -231,7 +243,7 @@ def test_causality_says_who_reads_the_future_and_what_became_of_its_headline(cli
 
 
 def test_ablations_draw_whatever_study_has_panels(client):
-    top, *_ = put_bundled(client.store, "top-k4-top1", "lengths", "temperature", "focal-limits", "dominance")
+    top, lengths, *_ = put_bundled(client.store, "top-k4-top1", "lengths", "temperature", "focal-limits", "dominance")
     app = page(evidence="ablations", ablation="top-k4-top1")
     assert len(app.selectbox(key="ablation_pick").options) == 2, "the others have pages of their own"
     ratio, loss, *_ = figures(app)
@@ -243,6 +255,9 @@ def test_ablations_draw_whatever_study_has_panels(client):
     assert app.query_params["ablation"] == "lengths"
     app = page(evidence="ablations", ablation="nothing")
     assert not app.error and "nothing" in captions(app)
+    assert [[trace["y"] for trace in figure["data"]] for figure in figures(app)] == [
+        [line["y"] for line in panel["series"]] for panel in lengths["panels"]
+    ]
 
 
 def test_a_conclusion_that_came_out_otherwise_on_the_first_model_says_so_where_it_is_told(client):

@@ -154,6 +154,7 @@ def test_what_does_not_fit_is_counted_and_a_task_that_cannot_is_refused(run, tmp
     result = run(piqa(tmp_path / "some", records=[PIQA[0], long]), "piqa")
     row = by_metric(result)["acc"]
     assert (row["items"], row["of"], row["does_not_fit"]) == (1, 2, 1) and row["stderr"] is None
+    assert "1 of 2 prompts with 0 examples are longer than the 256 tokens" in result.numbers["notes"][0]
     with pytest.raises(TooLarge, match=r"its 2 prompts have \d+ to \d+ tokens and 256 are read at once"):
         run(piqa(tmp_path / "none", records=[long, long]), "piqa")
 

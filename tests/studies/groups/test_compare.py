@@ -95,6 +95,7 @@ def test_section_five_by_layer_beside_its_controls(ask):
 
 
 def test_sinkhorn_live_on_kept_scores(ask, context):
+    context.kept.clear()
     first = ask("balance")
     scores = context.kept["scores"][1]
     assert scores.shape == (3, 64, 4) and first.tables["layers"]["layer"].tolist() == [0, 1, 2]

@@ -105,6 +105,10 @@ def test_answers_are_written_where_that_is_asked_for(run, monkeypatch):
     assert (dense["written"], dense.get("written_difference")) == (1, None) and window["written"] == 0
     assert window["written_difference"] == -1 and window["written_difference_high"] < 0 < ranked["written"] < 1
     assert [row["score"] for row in written.numbers["rows"]] == [row["score"] for row in plain.numbers["rows"]]
+    needle, of_window, *_ = sentences = written.numbers["sentences"]
+    assert "answers that dense attention writes: 100% hold the right one" in needle and "worse" in of_window
+    (reranked,) = (line for line in sentences if "answers that dense attention writes" in line and line != needle)
+    assert "NDCG@10" in reranked and "NDCG@10" not in needle + of_window
 
 
 @pytest.mark.slow
@@ -127,6 +131,8 @@ def test_prompts_beyond_the_context_are_refused_or_cut_and_counted(run):
     losses = {(row["length"], row["depth"]): (row["truncated"], row["lost"]) for row in result.numbers["rows"]}
     assert losses == {(600, 0): (0, 0), (600, 1): (0, 0), (1200, 0): (2, 2), (1200, 1): (2, 0)}
     assert result.numbers["truncated"] == {"prompts": 4, "of": 8, "lost": 2}
+    note = result.numbers["notes"][0]
+    assert "4 of 8 prompts were longer" in note and "in 2 of them" in note
 
 
 def test_positions_can_be_extended_and_are_left_as_they_were(run, context, home):

@@ -75,6 +75,7 @@ def test_the_nearest_miss_is_judged_on_the_other_half_too(searched, monkeypatch)
     monkeypatch.setattr(Arm, "change", lambda arm, dense: 1.0 + abs(arm.budget - judged["budget"]))
     numbers = searched().numbers
     assert numbers["chosen"] is None and numbers["nearest"] == judged
+    assert numbers["sentence"].startswith("Nothing passed. Nearest: SnapKV at ")
 
 
 def test_methods_that_read_and_lose_the_same_tie(searched):

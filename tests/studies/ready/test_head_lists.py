@@ -83,5 +83,6 @@ def test_the_split_stands_beside_what_the_text_would_miss(home, context, tmp_pat
     assert [row["missed"] for row in rows] == [True] * 3 + [False] * 3, "as many by what is missed"
     both = len(whole_heads & {(row["layer"], row["head"]) for row in rows[:3]})
     assert (split.numbers["kept"], split.numbers["both"], split.numbers["chance"]) == (3, both, 1.5)
+    assert f"3 of 6 key-value heads keep every key. {both} of them" in split.numbers["sentence"]
     with pytest.raises(BadSetting, match="not by 'noise'"):
         head_split(HeadSplit(model=model, text=text, by="noise"), context=context)

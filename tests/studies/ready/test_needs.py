@@ -13,9 +13,10 @@ from analysis.commands.quality import FOCAL_AS_PRINTED, FitMethod
 from analysis.declaration import field
 from analysis.errors import BadModel, BadSetting, NotFitted
 from analysis.fitted import Fitted
-from analysis.methods import METHODS
+from analysis.methods import METHODS, describe
 from analysis.methods.base import Method
 from analysis.methods.focal import DENSE, FocalWeights
+from analysis.seam.attention import apply
 from analysis.studies import STUDIES
 from analysis.studies.ready.calibration import fit_method
 from analysis.studies.ready.candidates import CHOSEN, FIND, candidates
@@ -92,6 +93,23 @@ def test_a_new_method_with_fitted_state_is_calibrated_stored_and_evaluated(one_l
     again = STUDIES["evaluate"](**ask, methods=[{"name": "thinned"}]).numbers
     assert again["rows"][0]["reads_causal"] < narrow["reads_causal"], "the new numbers are read"
     assert "Thinned was calibrated on this text, which flatters it." in again["notes"]
+
+
+def test_a_new_method_reads_what_its_mask_says_and_leaves_the_model_as_it_was(one_line, home, context):
+    about = describe()["thinned"]
+    assert about["fields"][0]["name"] == "window" and "Reads the window" in about["doc"]
+    model, ids = context.model(str(home / "tiny")), torch.arange(40)[None] + 5
+    every_other = Fitted("thinned", {"step": torch.full((model.num_layers,), 2.0)})
+    with torch.no_grad():
+        dense = model.lm(ids).logits
+        with apply(model, Thinned(every_other, window=64)):
+            torch.testing.assert_close(model.lm(ids).logits, dense, rtol=1e-4, atol=1e-4)
+        with apply(model, Thinned(every_other, window=1)):
+            sparse = model.lm(ids).logits
+            changed = ids.clone()
+            changed[0, 38] = 7  # token 39 reads odd tokens alone, in every layer
+            torch.testing.assert_close(model.lm(changed).logits[0, 39], sparse[0, 39])
+        assert not torch.allclose(sparse, dense) and torch.equal(model.lm(ids).logits, dense)
 
 
 def literal(**settings) -> list[dict]:

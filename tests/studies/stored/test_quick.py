@@ -9,6 +9,7 @@ import pytest
 from analysis.cli.options import parser
 from analysis.errors import BadSetting
 from analysis.studies import NAMED
+from analysis.studies.context import Context
 from analysis.studies.stored.quick import GONE, NEGLIGIBLE, OTHER, SAME, asked, compared, leaves
 from analysis.studies.stored.runner import Study
 from tests.made.studied import asker, studied_home
@@ -52,6 +53,7 @@ def test_what_is_stored_comes_out_the_same_and_nothing_is_written(ask, home, pla
     assert set(rows) == {"check, first", "rows, 0, mean", "protocol, text"}
     mean = json.loads(place.read_text())["rows"][0]["mean"]
     assert rows["rows, 0, mean"]["stored"] == rows["rows, 0, mean"]["again"] == mean, "with the sizes that are stored"
+    assert "3 stored numbers" in answer.numbers["sentence"]
 
 
 def test_a_number_that_is_another_is_named(ask, place):
@@ -116,3 +118,9 @@ def test_the_document_names_the_command_that_checks_a_stored_study(path):
     assert options["quick"] is True and options["name"] == study.name
     sizes = {name: value for name, value in asked(study.sizes, protocol).items() if name in protocol["sizes"]}
     assert (study.sizes.file or study.name).format(**study.defaults | sizes) == path.stem
+
+
+@pytest.mark.parametrize("name", ["kernels", "equal-budget", "equal-bytes"])
+def test_the_bundled_studies_are_checked_without_their_texts(name):
+    numbers = NAMED[name](quick=True, context=Context(browser=False)).numbers
+    assert numbers["verdict"] == SAME and numbers["rows"]

@@ -9,6 +9,8 @@ import pytest
 
 from analysis.corpus import sample_texts
 from analysis.errors import BadText
+from analysis.jobs.client import PLACE
+from analysis.methods import METHODS
 from analysis.studies import STUDIES
 from tests.made.asking import SHORT
 
@@ -51,6 +53,10 @@ def test_tables_have_the_columns_that_pages_read_and_numbers_are_json(verb, run)
     tokens = result.tables["tokens"]
     spans = dict.fromkeys(zip(tokens["start"], tokens["end"], strict=True))
     assert "".join(SHORT[a:b] for a, b in spans) == SHORT and tokens["position"].tolist() == list(range(len(tokens)))
+
+
+def test_pickers_offer_the_methods_in_their_order():
+    assert list(METHODS) == list(json.loads(PLACE.read_text())["methods"])
 
 
 def test_groups_shares_and_arrays_agree(run, bundled):
@@ -159,6 +165,7 @@ def test_texts_shorter_than_the_distance_give_empty_tables_and_say_so(text, run)
     assert pairs.tables["pairs"].empty and list(pairs.tables["pairs"].columns) == COLUMNS["pairs"]["pairs"]
     assert pairs.numbers["far_pairs"] == 0 and pairs.tables["controls"]["lift"].isna().all()
     assert any("a far pair needs at least 130" in note for note in pairs.numbers["notes"])
+    assert pairs.numbers["sentence"].startswith("No two tokens at least 128 apart")
     first, groups = run("start", text), run("groups", text)
     assert len(first.numbers["sentences"]) == 3 and "nan" not in " ".join(first.numbers["sentences"])
     layers = len(groups.tables["layers"])
