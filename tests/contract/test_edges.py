@@ -37,13 +37,16 @@ def test_a_watch_sees_every_probability():
         assert torch.allclose(torch.cat(tables[layer], 2), weights, atol=1e-6)
 
 
-def test_beam_search_and_nesting_are_refused_and_blocks_of_queries_change_nothing(monkeypatch):
+def test_beam_search_and_nesting_are_refused():
     lm, ids = tiny("llama"), token_ids(1, 8)
     with apply(lm, METHODS["dense"]()):
         with pytest.raises(AnalysisError, match="3 beams"):
             lm.generate(ids, num_beams=3, max_new_tokens=2)
         with pytest.raises(AnalysisError, match="already applied"), apply(lm, METHODS["dense"]()):
             pass
+
+
+def test_blocks_of_queries_do_not_change_the_result(monkeypatch):
     lm, ids = tiny("llama"), token_ids()
     for case in CASES.values():
         with apply(lm, case()):

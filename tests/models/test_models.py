@@ -294,7 +294,6 @@ def test_sizes_beyond_memory_are_refused_before_weights_are_read_or_made(folder,
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *a, **k: pytest.fail("read"))
     sentence = refused(str(saved), TooLarge)
     assert "needs 0.0 GB for its weights in float32" in sentence and "smaller model" in sentence
-    monkeypatch.setattr("analysis.models.weights.psutil.virtual_memory", lambda: SimpleNamespace(available=100_000))
     assert "float32 and 0.0 GB are free on cpu: bfloat16 takes 0.0 GB, or choose" in refused(str(saved), TooLarge)
 
 

@@ -151,7 +151,7 @@ def test_the_logits_and_the_greedy_text_are_the_programs(outside, family, name):
 
 
 @pytest.mark.slow
-def test_settings_matter_layers_keep_unlike_shares_and_static_caches_are_refused(outside, home):
+def test_the_settings_matter_here(outside):
     """Else all methods would agree whatever the file does."""
     dense, sparse = outside("llama", "dense"), [outside("llama", name) for name in MADE if name != "dense"]
     equal = [
@@ -159,12 +159,20 @@ def test_settings_matter_layers_keep_unlike_shares_and_static_caches_are_refused
         for output in sparse
     ]
     assert not any(equal)
+
+
+@pytest.mark.slow
+def test_layers_may_keep_unlike_shares(home):
     outputs = load_file(home / "by-layer.safetensors")
     added = texts("snapkv")[0].shape[1] - LONG
     assert outputs["held"].tolist() == [int(LONG * (1 - ratio)) + added for ratio in RATIOS]
     by_hand = sum(2 * int(LONG * (1 - ratio)) * FULL for ratio in RATIOS)
     assert outputs["bytes"].item() == pytest.approx(by_hand, rel=0.02)
     assert outputs["written"].shape[1] == LONG + NEW
+
+
+@pytest.mark.slow
+def test_a_static_cache_is_refused_where_keys_are_dropped(outside):
     refused, fine = (outside(*pair)["static"] for pair in STATIC)
     assert refused == "Keys can be dropped from a DynamicCache only: choose no other KV cache." and fine == ""
 

@@ -30,12 +30,15 @@ def test_each_claim_is_corrected_for_all_of_them():
     assert alone.startswith("b: higher than dense") and "All of it is said of this model" in alone
 
 
-def test_counts_say_what_the_sample_could_detect_and_what_is_still_to_measure():
+def test_counts_say_what_the_sample_could_detect():
     sentence = counted(ROWS, "arms", {"loss": "dense"})
     assert sentence.startswith(
         "Of 3 arms, 1 lower and 1 higher than dense (the smallest effect this sample could detect"
     )
     assert "Of 3 comparisons" in sentence and "detect" not in counted(ROWS[:2], "arms", {"loss": "dense"})
+
+
+def test_a_grid_that_is_stored_in_part_says_so_with_the_hours_of_the_rest():
     assert portion(3, 12, "cells", 0.6).split() == (
         "Of the 12 cells 3 are measured; the others would take one processor about 5.4 hours.".split()
     )
@@ -58,18 +61,27 @@ def test_every_comparison_is_one_of_a_family(name, count):
     assert f"Of {count} comparisons, each is judged after Holm's correction" in STORED[name]["sentence"]
 
 
-def test_the_stored_sentences_name_controls_missed_budgets_and_gains():
+def test_what_a_control_reads_stands_beside_it():
     rows = {result["arm"]: f"{result['pairs_share']:.1%}" for result in STORED["groups-k8-top1"]["rows"]}
     sentence = STORED["groups-k8-top1"]["sentence"]
     assert f"against random tokens, which reads fewer ({rows['random tokens']}" in sentence
     assert rows["trained"] in sentence
     first = STORED["top-k8-top1"]["rows"][0]
     assert f"(random tokens {first['random_pairs_share']:.0%})" in STORED["top-k8-top1"]["sentence"]
+
+
+def test_a_budget_that_a_method_misses_is_named():
     missed = {(result["label"], result["share"]) for result in STORED["equal-budget"]["rows"] if not result["reached"]}
     assert ("Bucket routing", 0.05) in missed and "Bucket routing, at 5%" in STORED["equal-budget"]["sentence"]
     assert ("Focus, hard groups", 0.1) in missed
+
+
+def test_all_heads_are_the_whole_of_their_own_gain():
     rows = [result for result in STORED["induction"]["rows"] if result["arm"] == "all heads"]
     assert [(result["kept"], result["kept_low"], result["kept_high"]) for result in rows] == [(1.0, None, None)] * 2
+
+
+def test_the_companions_caps_pass_by_limits_on_texts_that_chose_nothing():
     (path,) = (CACHE / "demo-gpt2").glob("*/studies/calibration.json")
     rows = json.loads(path.read_text())["rows"]
     assert {result["verdict"] for result in rows if result["units"] < 5} == {"too few documents to judge"}
