@@ -253,9 +253,12 @@ def test_what_is_said_of_the_last_ten_runs_is_about_what_they_take(store):
                 arguments |= {"methods": [{"name": "quest" if slow else "dense"}]} if verb == "evaluate" else {}
                 seconds = speed * (0.05 + rate * tokens) * np.exp(draw.normal(0, 0.25)) * (1 + slow)
                 store.put(Undeclared(verb, arguments), result(), {"tokens": tokens}, seconds * (1 if text else 8))
-    pairs = ratios([store])
-    assert len(pairs) == 2 * len(RATES)
-    middles = {group: float(np.median([p / took for p, took in pairs[:LAST]])) for group, pairs in pairs.items()}
+    by_group = ratios([store])
+    assert len(by_group) == 2 * len(RATES)
+    middles = {
+        group: float(np.median([predicted / took for predicted, took in pairs[:LAST]]))
+        for group, pairs in by_group.items()
+    }
     assert all(BOUNDS[0] <= middle <= BOUNDS[1] for middle in middles.values()), middles
 
 

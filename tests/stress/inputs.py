@@ -212,6 +212,8 @@ def sound(app: AppTest) -> None:
 
 def _counted(app: AppTest) -> list[dict]:
     """What *Is it worth it?* hands to the browser, which spells its title from it: the verdicts of each setting."""
-    mounted = [proto.proto for proto in app.get("bidi_component") if proto.proto.component_name == "focuscope_worth"]
+    mounted = [
+        element.proto for element in app.get("bidi_component") if element.proto.component_name == "focuscope_worth"
+    ]
     sent = [json.loads(proto.json)[0] for proto in mounted]
     return [data["made"] for data in sent if data["role"] == "numbers" and data["made"]["verdicts"]]

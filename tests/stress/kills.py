@@ -39,18 +39,18 @@ class Case:
     ]
 
 
-def tried(cases: str, folder: Path, stride: int = 1) -> Iterator[Row]:
+def tried(module: str, folder: Path, stride: int = 1) -> Iterator[Row]:
     """One row per case, from a process of its own."""
-    command = [sys.executable, "-m", "tests.stress.kills", cases, str(folder), str(stride)]
+    command = [sys.executable, "-m", "tests.stress.kills", module, str(folder), str(stride)]
     quiet = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    with (folder / f"{cases}.log").open("w") as log:
+    with (folder / f"{module}.log").open("w") as log:
         running = subprocess.Popen(command, cwd=PROJECT, env=quiet, stdout=subprocess.PIPE, stderr=log, text=True)
         with running:
             for line in running.stdout or ():
                 yield Row(**json.loads(line))
     if running.returncode:
-        words = (folder / f"{cases}.log").read_text().strip().rsplit("\n", 1)[-1]
-        yield Row(f"killed at every write: {cases}", 1, 0, f"it ended with status {running.returncode}: {words}")
+        words = (folder / f"{module}.log").read_text().strip().rsplit("\n", 1)[-1]
+        yield Row(f"killed at every write: {module}", 1, 0, f"it ended with status {running.returncode}: {words}")
 
 
 def row(name: str, case: Case, folder: Path, stride: int = 1) -> Row:

@@ -54,7 +54,7 @@ def stored() -> list[Slider]:
 
 def live() -> list[Slider]:
     """The first slider of every method with a setting that is moved live, over `READ` tokens of the story."""
-    sliders_of = []
+    sliders = []
     for name, method in METHODS.items():
         about = method.describe()
         if not any(field["price"] == "live" for field in about["fields"]):
@@ -67,8 +67,8 @@ def live() -> list[Slider]:
         card = f"quality_card_{name}" if saves == "reads" else f"quality_{saves}_card_{name}"
         place = address("methods", link)
         look = {"card": card, "label": about["title"], "new": True}
-        sliders_of.append(Slider("Quality vs speed", place, "", f"quality_curves_{saves}", **look))
-    return sliders_of
+        sliders.append(Slider("Quality vs speed", place, "", f"quality_curves_{saves}", **look))
+    return sliders
 
 
 def timed(progress: Callable[[float, str], None], sliders: Sequence[Slider] | None = None) -> tuple[list[dict], dict]:

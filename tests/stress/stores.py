@@ -30,8 +30,8 @@ def before(store: RunStore) -> dict:
     return json.loads((store.root.parent / BEFORE).read_text())
 
 
-def prepare(root: Path, prepared: Act) -> None:
-    """A store with runs, texts, a job and a deleted run, a bundle of another store beside it; `prepared` adds to it."""
+def prepare(root: Path, first: Act) -> None:
+    """A store with runs, texts, a job and a deleted run, a bundle of another store beside it; `first` adds to it."""
     store = opened(root)
     keys = [store.put_text(f"a text of its own {number}", f"{number}.txt") for number in range(3)]
     runs = [put(store, seed=seed, text=keys[seed % 3]) for seed in (2, 1, 0, 3)]
@@ -40,7 +40,7 @@ def prepare(root: Path, prepared: Act) -> None:
     jobs = JobTable(store.root)
     job = jobs.add("key", Undeclared("count", {"steps": 3}), "me", "owner")
     jobs.finish(job, "done", run=runs[0].id)
-    prepared(store)
+    first(store)
     stood = {"runs": [run.id for run in runs[:3]], "deleted": runs[3].id, "texts": keys, "job": job}
     (root / BEFORE).write_text(json.dumps(stood))
     stranger = RunStore(root / "elsewhere")

@@ -66,9 +66,9 @@ def test_nothing_is_lost_and_the_reader_is_told(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # seconds, beside whatever else runs
-@pytest.mark.parametrize(("cases", "ends"), [("stores", 200), ("fits", 60)])
-def test_whatever_is_killed_at_a_write_loses_nothing(cases, ends, tmp_path):
-    lines = list(kills.tried(cases, tmp_path))
+@pytest.mark.parametrize(("module", "ends"), [("stores", 200), ("fits", 60)])
+def test_whatever_is_killed_at_a_write_loses_nothing(module, ends, tmp_path):
+    lines = list(kills.tried(module, tmp_path))
     assert len(lines) > 3 and all(row.tried for row in lines)
     assert not (wrong := [row for row in lines if row.held < row.tried]), wrong
     assert sum(row.tried for row in lines) >= ends

@@ -113,7 +113,9 @@ def test_the_zip_of_a_router_is_made_once_and_offered(client, monkeypatch):
     assert not app.exception
     method = {"name": "focus", "router": run.request["router"]}
     assert packed == [{"run": run.id, "method": method, "model": "demo"}]
-    (download,) = [file.proto for file in app.get("download_button") if file.proto.label.startswith("focuscope-focus")]
+    (download,) = [
+        element.proto for element in app.get("download_button") if element.proto.label.startswith("focuscope-focus")
+    ]
     assert download.label == "focuscope-focus.zip, 4 kB" and README in [code.value for code in app.code]
     assert "groups_make" not in [button.key for button in app.run().button] and len(packed) == 1, (
         "a stored zip needs no click"

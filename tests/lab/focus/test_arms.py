@@ -127,10 +127,10 @@ def test_what_is_looked_at_is_dense_attention_and_its_parts_agree(bench):
 
 def test_one_layer_alone_is_pruned(bench):
     model, router, ids = bench.model, bench.stand_in, bench.ids
-    dense, arms_all = bench.measure(DENSE), layer_arms(router, 3, None, 0)
+    dense, all_arms = bench.measure(DENSE), layer_arms(router, 3, None, 0)
     with apply(model, METHODS["focus"].build(router), kernels=True):
         plain = np.concatenate([token_losses(model, torch.as_tensor(row)[None]) for row in ids])
-    assert np.array_equal(bench.measure(arms_all["groups"]).losses, plain)
+    assert np.array_equal(bench.measure(all_arms["groups"]).losses, plain)
     for layer in range(LAYERS):
         arms = layer_arms(router, 3, layer, 0)
         groups, control = bench.measure(arms["groups"]), bench.measure(arms["random"])

@@ -230,21 +230,21 @@ def test_the_estimate_ranks_and_exact_passes_follow(ask):
 
 def test_all_windows_are_their_windows_together(ask):
     """Means over windows of 64 tokens and fewer count by the tokens that each predicts."""
-    windows_all = ask(Ablate, heads="1.2", part=None)
-    count = windows_all.tables["tokens"]["window"].max() + 1
+    all_windows = ask(Ablate, heads="1.2", part=None)
+    count = all_windows.tables["tokens"]["window"].max() + 1
     apart = [ask(Ablate, heads="1.2", part=part) for part in range(count)]
-    (row,), rows = windows_all.numbers["rows"], [part.numbers["rows"][0] for part in apart]
+    (row,), rows = all_windows.numbers["rows"], [part.numbers["rows"][0] for part in apart]
     sizes = [part.arrays["change"].shape[1] for part in apart]
     for name in ("loss_change", "kl", "estimate"):
         mean = np.average([part[name] for part in rows], weights=sizes)
         assert row[name] == pytest.approx(mean, abs=1e-6), name
-    change = windows_all.arrays["change"]
+    change = all_windows.arrays["change"]
     assert count > 1 and np.isnan(change).sum() == count - 1
     joined = np.concatenate([part.arrays["change"][0] for part in apart])
     assert change[~np.isnan(change)] == pytest.approx(joined, abs=1e-6)
     worst = max(rows, key=lambda part: part["worst_change"])
     assert (row["worst"], row["worst_word"]) == (worst["worst"], worst["worst_word"])
-    assert windows_all.numbers["scope"] == f"this text (all {count} windows)"
+    assert all_windows.numbers["scope"] == f"this text (all {count} windows)"
     assert apart[0].numbers["scope"] == f"this text (window 1 of {count})"
 
 

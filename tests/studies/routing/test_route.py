@@ -102,8 +102,8 @@ def test_shares_of_all_attention_further_distances_and_sgd(ask, home):
     assert usual["lines"]["oracle"]["recall"][-1] == pytest.approx(1, abs=1e-4)
     assert 0 < changed["lines"]["oracle"]["recall"][-1] < 0.999
     for kind, stays in (("kmeans", True), ("mlp", False)):
-        (usual_lines, two) = (numbers["lines"][kind]["selectivity"] for numbers in (usual, changed))
-        assert (usual_lines == pytest.approx(two, abs=1e-6)) == stays, kind
+        usual_value, changed_value = (numbers["lines"][kind]["selectivity"] for numbers in (usual, changed))
+        assert (usual_value == pytest.approx(changed_value, abs=1e-6)) == stays, kind
     assert "of all attention, far and near" in changed["sentence"]
     assert "--optimiser sgd" in changed["protocol"]["command"]
     with pytest.raises(BadSetting, match="measured and not stored"):
