@@ -53,9 +53,11 @@ CALIBRATED = (
 class Indexers(Seeds, Windows):
     """Indexers of 32 bytes a token and layer, fitted on training documents to the attention that is `min_distance` and
     more back; tested on one window of each held-out document, 96 queries of it, at one key in 32 of the far ones.
-    `heads`: each under DSA's selection, the hungriest first; `relations`: whether what a head lacks predicts the rise
-    of the loss without it. `inside`: loss, needles and writing where all heads read a quarter of the causal pairs.
-    `companion`: what the other bundled model says. `closed`: what needs no training, as it comes again."""
+    `rows`: recall with intervals over documents (and seeds of what is trained), and differences to the closed form, the
+    static prior and shuffled targets after Holm. `heads`: each under DSA's selection, the hungriest first; `relations`:
+    whether what a head lacks predicts the rise of the loss without it. `inside`: loss, needles and writing where all
+    heads read a quarter of the causal pairs. `companion`: what the other bundled model says. `stopped`: after which
+    step each training stopped. `closed`: what needs no training, as it comes again."""
 
     tables = ("rows", "heads", "inside", "relations")
 

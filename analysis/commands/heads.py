@@ -53,7 +53,7 @@ class Head(OfText):
 
     layer: int = layer()
     head: int = head()
-    query: int | None = field(None, "position of the query in the window (default: the last token)")
+    query: int | None = field(None, "position of the query in the window (default: the strongest far read)")
     rows: list[int] | None = field(None, "first and last query of the tile to show exactly")
     columns: list[int] | None = field(None, "first and last key of the tile to show exactly")
     top: int = field(20, "number of keys to list", low=1, high=1000)

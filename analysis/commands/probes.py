@@ -56,11 +56,19 @@ class Benchmark(OfModel):
     version = 2
     exclusive = True
 
-    tasks: list[str] | None = field(None, "a task of the papers, or a task of the harness itself", word="[TASK...]")
+    tasks: list[str] | None = field(
+        None,
+        "a task of the papers, or a task of the harness itself (default: hellaswag, arc_easy, piqa, lambada, "
+        "truthfulqa and gsm8k)",
+        word="[TASK...]",
+    )
     methods: list[dict] | None = methods()
     data: str = field("", "a folder with one folder of files for each task (default: models_cache/benchmarks)")
     shots: int | None = field(
-        None, "number of examples in a prompt (default: the task's own number)", low=0, control="benchmark_shots"
+        None,
+        "number of examples in a prompt (default: the task's own number, 8 of gsm8k)",
+        low=0,
+        control="benchmark_shots",
     )
     items: int | None = field(None, "only the first so many questions", low=1)
     question: str = field(

@@ -14,11 +14,16 @@ class Launch(OfText):
 
     router: str = router()
     top: int | None = field(
-        None, "number of groups each token belongs to", control="speed_top", label="groups per token", low=1, high=64
+        None,
+        "number of groups each token belongs to (default: the router's)",
+        control="speed_top",
+        label="groups per token",
+        low=1,
+        high=64,
     )
     window: int | None = field(
         None,
-        "number of recent tokens that are always read",
+        "number of recent tokens that are always read (default: the router's)",
         control="speed_window",
         label="window",
         low=1,
@@ -26,7 +31,7 @@ class Launch(OfText):
     )
     n_sink: int | None = field(
         None,
-        "number of first tokens that are always read",
+        "number of first tokens that are always read (default: the router's)",
         control="speed_sinks",
         label="number of sinks",
         low=0,

@@ -20,10 +20,10 @@ class Temperature(OfText):
     served = {"part": 0}
     looks = True
 
-    t: list[float] | None = field(None, "softmax temperatures; 1 is dense attention")
+    t: list[float] | None = field(None, "softmax temperatures; 1 is dense attention (default: 0.4)")
     layer: int = layer()
     head: int = head()
-    query: int | None = field(None, "position of the query in the window (default: the last token)")
+    query: int | None = field(None, "position of the query in the window (default: the strongest far read)")
     part: int = part()
     long_text: str = long_text()
 

@@ -59,12 +59,12 @@ def parsed(text: str | bytes) -> Any:
 
 
 def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"it holds {word}")
+    raise ValueError(f"its file holds {word}")
 
 
 def _whole(digits: str) -> int:
     if len(digits.removeprefix("-")) > DIGITS:
-        raise ValueError(f"a whole number of {len(digits):,} digits")
+        raise ValueError(f"its file holds a whole number of {len(digits):,} digits")
     return int(digits)
 
 

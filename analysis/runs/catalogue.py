@@ -66,7 +66,6 @@ class Catalogue(Generic[Entry]):
             return [entry for _, entry in self._entries.values() if entry is not None]
 
     def _compare(self) -> None:
-        # A run's files are replaced by renaming, which dates its folder; one look instead of three at each run.
         names = (name.removesuffix(self._suffix) for name in os.listdir(self._folder) if name.endswith(self._suffix))
         stamps = {name: stamp(f"{self._folder}/{name}{self._suffix}") for name in names if is_id(name)}
         settled = time.time_ns() - SETTLED

@@ -38,6 +38,7 @@ class Shelf:
         self.newer: dict[str, str] = {}
         self._open: dict[str, tuple[Stamp, Run]] = {}
         self._lock = threading.Lock()
+        # A run's files are replaced by renaming, which dates its folder: one look at each run instead of three.
         self._catalogue = Catalogue(folder, self._row)
 
     def rows(self) -> list[Row]:

@@ -61,7 +61,7 @@ def scripts(folder: Path, listed: dict[str, StoredStudy]) -> dict[str, StoredStu
     for path in sorted(folder.glob("[a-z]*.py")):
         if f"lab.{path.stem}" not in known:
             question = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem
-            kind, line = path.stem.title().replace("_", ""), question.partition("\n")[0]
+            kind, line = "".join(map(str.capitalize, path.stem.split("_"))), question.partition("\n")[0]
             place = f"lab.{path.stem}:{kind}.run"
             found[path.stem.replace("_", "-")] = StoredStudy(place, page="", version=1, weights=True, help=line)
     return found

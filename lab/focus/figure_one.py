@@ -30,8 +30,9 @@ CAUTION = "A method stands where its own settings and its fitted state put it; o
 
 
 class FigureOne(Windows):
-    """Every method's speed-up, by the rounds, and its loss on held-out windows, each as long as the prompt and what
-    follows it. Quality is of the masked pass, which reads the same pairs."""
+    """Every method's speed-up (dense by sparse, median and range of the rounds) and its loss on held-out windows, each
+    as long as the prompt and what follows it; `without` lists the methods that have no kernel here. Quality is of
+    the masked pass, which reads the same pairs."""
 
     length: int = option(2048, "tokens of a window of text, and of a prompt with what follows it", low=16)
     windows: int = option(16, "held-out windows of text", low=2, high=4096)

@@ -25,7 +25,8 @@ WHATS = {"attention": "attention", "decode": "a token", "prompt": "the prompt", 
 
 class Kernels(Study):
     """Grouped attention and steps of generation of `bench`, in both types, several sequences at once, and the model
-    with its own router, prompt and tokens apart."""
+    with its own router, prompt and tokens apart. A speed-up is the median of the rounds' ratios, beside the lowest and
+    the highest."""
 
     whole = TIMES
 

@@ -39,7 +39,8 @@ class LongText(Study):
     """A text through all layers of a known shape with random weights, made for it and removed afterwards: `statistics`
     of all heads in one window, layer by layer; statistics with far pairs, and `evaluate` of a sliding window, window by
     window. Each layer and window is kept, so that one who was stopped goes on. Then attention alone, one head, where
-    dense attention is measured as far as it is asked for and `fitted` beyond."""
+    dense attention is measured as far as it is asked for and `fitted` beyond. Bytes are those of the largest piece
+    beside the weights, as taken and as said before, and of the whole process."""
 
     whole = TIMES
 

@@ -62,7 +62,9 @@ def calibrate(request: Calibrate, *, context: Context) -> Calibration:
     The first half of several documents calibrates and the rest measures, of a single one its halves, of a folder its
     held-out texts. The cap is chosen on the first half of what measures and reported on the second. Ranks are the mean
     over positions of the fewest keys that hold `mass`; shared by `ablation`, `sensitivity` stands in their place,
-    scaled to the same sum. An empty list of caps sweeps none. Errors: BadText for a text without a window, BadSetting.
+    scaled to the same sum. An empty list of caps sweeps none. Windows are as
+    long as the model and the texts allow unless given; `output`: a file for the policy, beside the stored one. Errors:
+    BadText for a text without a window, BadSetting.
     """
     caps = list(CAPS if request.caps is None else request.caps)
     if caps:

@@ -77,8 +77,9 @@ def evaluate(request: Evaluate, *, context: Context) -> Evaluation:
     """Quality of methods, a list of {"name", "settings", "router", "policy"} (all with their defaults unless given).
 
     Windows do not overlap and each starts without context; unless their tokens are named the fewest of equal length are
-    taken, and `first` takes one, a shorter one of a shorter text. `share` is met in the first window. Dense is the
-    model as it is, with an indexer of its own. Errors: BadSetting, BadText, NotFitted, all before a pass.
+    taken, and `first` takes one, a shorter one of a shorter text. `share` is met in the first window. With
+    `instead`, methods choose in the place of the model's own indexer; dense is the model as it is. Errors: BadSetting,
+    BadText, NotFitted, all before a pass.
     """
     lm = context.model(request.model)
     if request.instead and not selects_tokens(lm):

@@ -74,10 +74,11 @@ def too_short(name: str, tokens: int, needed: int) -> BadText:
 
 
 def heads_of(model: Model, heads: str = "all") -> dict[int, list[int]]:
-    """Layer -> its query heads, from "all" or a list as "2.0,7.0". Errors: BadSetting for one that is missing."""
+    """Place of a layer among those of softmax attention -> its query heads, from "all" or a list as "2.0,7.0"; former
+    links have colons. Errors: BadSetting for one that is missing."""
     if heads == "all":
         return {layer: list(range(model.num_heads)) for layer in range(model.num_layers)}
     named: dict[int, list[int]] = {}
-    for layer, head in sorted(heads_named(model, heads)):
+    for layer, head in sorted(heads_named(model, heads.replace(":", "."))):
         named.setdefault(model.layer_numbers.index(layer), []).append(head)
     return named

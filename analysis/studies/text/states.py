@@ -40,12 +40,12 @@ class HeadWindow:
 
 
 def heads_named(lm: Model, heads: str) -> list[tuple[int, int]]:
-    """(layer, head) of a list such as 3.6,2.1, each once; former links have colons. Errors: BadSetting."""
+    """(layer, head) of a list such as 3.6,2.1, each once. Errors: BadSetting."""
     cells = []
     for word in heads.split(","):
-        layer, _, head = word.strip().replace(":", ".").partition(".")
+        layer, _, head = word.strip().partition(".")
         if not (layer.isdecimal() and head.isdecimal()):
-            raise BadSetting(f"{word[:20]!r} names no head: list them as layer.head, such as 3.6,2.1.")
+            raise BadSetting(f"{word[:20]!r} names no head: write all, or list them as layer.head, such as 3.6,2.1.")
         check_head(lm, int(layer), int(head))
         cells.append((int(layer), int(head)))
     return list(dict.fromkeys(cells))
