@@ -15,6 +15,7 @@ from app.ui import asking, fields, plots, studied, tables, widgets
 
 DOMINANCE = "largest group's share (dominance)"
 PATHS, SHARE, SAME = (cached.glossary(term) for term in ("paths of collapse", DOMINANCE, "stability"))
+DEAD = "groups that hold less than a tenth of their even share of the tokens, mean of layers, at the end of phase 2"
 # A row of the study -> the row of the paper's table 8.
 OF_PAPER = {
     "entropy and balance loss": "Entropy + balance loss",
@@ -24,7 +25,7 @@ OF_PAPER = {
     "balance weight x5": "Balance weight x5",
     "sinkhorn": "Sinkhorn (ours)",
 }
-PHASES = {"balance loss": "Softmax + balance loss", "sinkhorn": "Sinkhorn"}  # likewise in section 4
+PHASES = {"balance loss tuned": "Softmax + balance loss", "sinkhorn": "Sinkhorn"}  # likewise in section 4
 TABLE_8 = {
     "row": tables.Column("what is tried"),
     "centroid_cosine_2": tables.Column("A: cosine", "number", help=PATHS),
@@ -35,6 +36,7 @@ TABLE_8 = {
     "C": tables.Column("paper"),
     "worst_1": tables.Column("share, phase 1", "share", help=SHARE),
     "worst_2": tables.Column("share, phase 2", "share", help=SHARE),
+    "dead_2": tables.Column("dead groups", "number", 1, help=DEAD),
     "collapsed_at": tables.Column("over 90% at", "whole", help="first step at which a layer's largest group held 90%"),
     "Outcome": tables.Column("paper: outcome"),
 }
@@ -100,7 +102,7 @@ def collapse() -> None:
     st.subheader("The router alone, then the whole model", anchor=False, help=cached.glossary("phase 1 and phase 2"))
     section_4 = []
     for row in study.rows:
-        if row["row"] in training_charts.KNOWN or row["row"] in PHASES:
+        if row["row"] in (*training_charts.KNOWN, "balance loss", *PHASES):
             section_4.append(row | {"whose": "here"})
         if printed := _printed(PHASES.get(row["row"])):
             section_4.append({"row": row["row"], "whose": "in the paper"} | printed)

@@ -65,7 +65,7 @@ class Dominance(Training):
         trainer = Trainer.of(run, expected=trainings + len(WEIGHTS) * (TUNED in names))
         weights, settings = self.weights(trainer) if TUNED in names else [], dict(ROWS)
         if weights:
-            nearest = min(weights, key=lambda tried: abs(tried["share"] - PAPER_SHARE))
+            nearest = min(weights, key=distance_from_paper)
             settings[TUNED] = ROWS[TUNED] | {"balance_weight": nearest["weight"]}
         rows, curves = [], []
         plans: dict[str, RouterTraining] = {}
@@ -123,9 +123,21 @@ class Dominance(Training):
         sentence = f"{lead}{'; '.join(parts) or 'neither softmax nor Sinkhorn is among these rows'}."
         done = [row.get("seeds", protocol["seeds"]) for row in numbers["rows"]]
         hours = protocol.get("seconds", 0) / 3600 / sum(done)
-        note = f"One look at the groups reads {PROBED * protocol['window']:,} training tokens."
+        notes = [f"One look at the groups reads {PROBED * protocol['window']:,} training tokens."]
+        if weights := numbers.get("weights"):
+            nearest = min(weights, key=distance_from_paper)
+            tried = ", ".join(f"{weight['weight']:g}" for weight in weights)
+            notes.append(
+                f"The tuned balance loss has weight {nearest['weight']:g}: of {tried} the one that ended phase 1 "
+                f"nearest to the paper's {PAPER_SHARE:.0%} on training texts, at {nearest['share']:.1%}."
+            )
         sentence += scope_of_claim(protocol["seeds"]) + portion(len(done), len(ROWS), "rows", hours)
-        return presented("dominance", sentence, None, note)
+        return presented("dominance", sentence, None, *notes)
+
+
+def distance_from_paper(weight: dict[str, float]) -> float:
+    """How far a tried weight of the balance loss ended phase 1 from the paper's share."""
+    return abs(weight["share"] - PAPER_SHARE)
 
 
 def _train_both(trainer: Trainer, name: str, plans: list[RouterTraining], doing: Path) -> dict:

@@ -32,9 +32,11 @@ def studies(row):
 def as_asked(name, study):
     """Whether a stored study is one of those grids, measured with the protocol that was asked of it."""
     protocol, curves = study["protocol"], study.get("curves", [])
-    # Points of some curves are means over the trainings and name none.
-    drawn = {point["seed"] for point in curves if "seed" in point}
-    repeated = protocol.get("seeds", 0) >= TRAININGS and bool(curves) and (not drawn or len(drawn) >= TRAININGS)
+    seeds = {point["seed"] for point in curves if "seed" in point}
+    repeated = protocol.get("seeds", 0) >= TRAININGS and len(seeds) >= TRAININGS
+    if not seeds:  # points that are means over the trainings of a row name none
+        with_curve = {point["row"] for point in curves if "row" in point}
+        repeated = all(row.get("seeds", 0) >= TRAININGS and row["row"] in with_curve for row in study["rows"])
     window = protocol["sizes"].get("window")
     enough = window is None or (window >= WINDOW and protocol["steps"] >= STEPS and protocol["units"] >= DOCUMENTS)
     return name in ASKED_FOR and repeated and enough
