@@ -183,7 +183,8 @@ class Run:
         self.optimiser.step()
         if plan.ema:
             self.method.move_centroids()
-        if plan.recluster_every and (step + 1) % plan.recluster_every == 0:
+        # Not after the last step: what is left would be fresh clusters, which no training has moved.
+        if plan.recluster_every and (step + 1) % plan.recluster_every == 0 and step + 1 < plan.steps:
             recluster(self.router, self._inputs(self.calibration[:PROBED]), plan.seed)
         self.method.seen.clear()
         return float(total)
