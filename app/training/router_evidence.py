@@ -16,6 +16,7 @@ from app.ui import asking, fields, plots, studied, tables, widgets
 DOMINANCE = "largest group's share (dominance)"
 PATHS, SHARE, SAME = (cached.glossary(term) for term in ("paths of collapse", DOMINANCE, "stability"))
 DEAD = "groups that hold less than a tenth of their even share of the tokens, mean of layers, at the end of phase 2"
+OVER = "first look, every 20 steps on training tokens, at which a layer of any training had 90% in one group"
 # A row of the study -> the row of the paper's table 8.
 OF_PAPER = {
     "entropy and balance loss": "Entropy + balance loss",
@@ -37,7 +38,7 @@ TABLE_8 = {
     "worst_1": tables.Column("share, phase 1", "share", help=SHARE),
     "worst_2": tables.Column("share, phase 2", "share", help=SHARE),
     "dead_2": tables.Column("dead groups", "number", 1, help=DEAD),
-    "collapsed_at": tables.Column("over 90% at", "whole", help="first step at which a layer's largest group held 90%"),
+    "collapsed_at": tables.Column("over 90% at", "whole", help=OVER),
     "Outcome": tables.Column("paper: outcome"),
 }
 SECTION_4 = {
@@ -85,7 +86,8 @@ def collapse() -> None:
     chance, evenly = study.numbers["chance"], study.numbers["even"]
     st.caption(
         f"{'Thick: mean of the layers; thin: each layer. ' if two else ''}One look counts few tokens, so even "
-        f"perfectly balanced groups show {chance:.1%} in the largest and not {evenly:.1%}.",
+        f"perfectly balanced groups show {chance:.1%} in the largest and not {evenly:.1%}. Curves are of training "
+        "tokens, mean of the trainings; the tables below are of held-out text.",
         help=SHARE,
     )
     st.subheader("Table 8: what is tried against collapse", anchor=False, help=PATHS)
@@ -105,7 +107,7 @@ def collapse() -> None:
         if row["row"] in (*training_charts.KNOWN, "balance loss", *PHASES):
             section_4.append(row | {"whose": "here"})
         if printed := _printed(PHASES.get(row["row"])):
-            section_4.append({"row": row["row"], "whose": "in the paper"} | printed)
+            section_4.append({"row": PHASES[row["row"]], "whose": "in the paper"} | printed)
     plots.listed(SECTION_4, section_4, "collapse_phases", "Both phases, here and in the paper")
     widgets.prose(
         "Share: of the largest group, mean of layers. Stability here: tokens that kept their group over the last 20 "

@@ -210,10 +210,11 @@ def test_collapse_shows_both_phases_with_chance_and_the_paper(client):
     outcomes = dict(zip(table_8["what is tried"], table_8["paper: outcome"], strict=True))
     assert {name: outcome for name, outcome in outcomes.items() if outcome != "–"} == PRINTED
     shares = {(row["row"], "here"): f"{row['share_2']:.1%}" for row in rows if row["row"] in phases["balance by"]}
-    shares |= zip([(name, "in the paper") for name in router_evidence.PHASES], ["99.4%", "15.9%"], strict=True)
+    shares |= zip([(name, "in the paper") for name in router_evidence.PHASES.values()], ["99.4%", "15.9%"], strict=True)
     arms = zip(phases["balance by"], phases["measured"], strict=True)
     assert dict(zip(arms, phases["share, phase 2"], strict=True)) == shares
-    assert {"balance loss", *drawn, *router_evidence.PHASES} == set(phases["balance by"])
+    both = {*router_evidence.PHASES, *router_evidence.PHASES.values()}
+    assert {"balance loss", *drawn, *both} == set(phases["balance by"])
     app = page(evidence="collapse", collapse_rows="all", collapse_measure="rank")
     (curves,) = figures(app)
     assert len(curves["data"]) == len(rows) and "effective rank" in str(curves["layout"]["yaxis"])
