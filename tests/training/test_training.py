@@ -70,6 +70,14 @@ def test_a_stopped_run_ends_as_an_unbroken_one_bit_for_bit(settings, tmp_path, m
     assert torch.equal(once_more.projection, unbroken.projection) and "freezing" in stages[-1]
 
 
+def test_clusters_are_set_anew_every_so_many_steps_and_not_after_the_last(tmp_path, monkeypatch):
+    model, steps, after = load_model(tiny("llama")), [], []
+    monkeypatch.setattr(run, "recluster", lambda router, inputs, seed: after.append(len(steps)))
+    plan = replace(PLAN, **TABLE_8["k-means"])
+    train_router(model, IDS, plan, tmp_path / "c", watch=lambda log: steps.append(len(log)))
+    assert plan.steps == 2 * plan.recluster_every == 8 and after == [4]
+
+
 def test_a_long_step_is_left_between_its_windows_and_slow_steps_are_kept_one_by_one(tmp_path, monkeypatch):
     model, rows, count = load_model(tiny("llama")), [], iter(range(100))
 
