@@ -18,7 +18,8 @@ LINE = 160
 
 @dataclass(frozen=True, kw_only=True)
 class Row(Marks):
-    """One run in a list: its marks, with what decides over its price and its place."""
+    """One run in a list: its marks, the address that asked for it (`link`) among them, with what decides over its price
+    and its place."""
 
     id: str
     verb: str

@@ -47,7 +47,8 @@ Facts = TypeVar("Facts", np.ndarray, Tensor)
 @dataclass(frozen=True)
 class Texts(Generic[Facts]):
     """What is asked of rows, and the facts of texts: `first` int64 [B], the place of the first real token; `real` bool
-    [B, T]; `earlier` int64 [B, T], where a token last stood before, or -1; `ids` int64 [B, T], the tokens."""
+    [B, T]; `earlier` int64 [B, T], where a token last stood before, or -1; `ids` int64 [B, T], the tokens, which the
+    reading by torch alone looks at."""
 
     mass: float
     window: int
