@@ -15,7 +15,6 @@ from analysis.files import read_json
 from analysis.places import CACHE
 from analysis.probes.named import LENGTH
 from analysis.runs import Result
-from analysis.runs.memory import held, of_token
 from analysis.runs.price import FIRST_SECONDS, RECENT, SERVED, Price, predict, predicted, spell, together
 from analysis.studies.heads.names import TEXTS
 from analysis.studies.temperature.curve import ALL_LAYERS
@@ -28,12 +27,6 @@ def card(**changes) -> SimpleNamespace:
     sizes = {"layers": 6, "width": 256, "heads": 8, "kv_heads": 2, "head_dim": 32, "max_positions": 2048}
     sizes |= {"device": "cpu", "dtype": "float32", "parameters": 6_000_000}
     return SimpleNamespace(numbers=sizes | changes)
-
-
-def qwen(layers: int) -> dict:
-    """The card's sizes of Qwen2.5-0.5B, or of its first layers."""
-    sizes = {"layers": layers, "width": 896, "inner": 4864, "heads": 14, "kv_heads": 2, "head_dim": 64}
-    return sizes | {"vocabulary": 151_936, "max_positions": 32_768, "dtype": "float32"}
 
 
 def runs(*sizes, fixed=2.0, rate=0.001) -> list:
@@ -263,40 +256,6 @@ def test_what_is_said_of_the_last_ten_runs_is_about_what_they_take(store):
 
 
 @pytest.mark.parametrize(
-    ("verb", "tokens", "megabytes"),  # megabytes beside the weights, measured on 2 layers of the 0.5B shape
-    [
-        ("statistics", 2218, 307),
-        ("start", 2218, 261),
-        ("head", 2218, 290),
-        ("temperature", 2218, 318),
-        ("groups", 2218, 257),
-        ("pairs", 2218, 274),
-        ("fit-router", 2218, 160),
-        ("fit-router", 8872, 186),
-        ("statistics", 8872, 1096),
-    ],
-)
-def test_the_memory_of_a_request_is_predicted_within_a_quarter(verb, tokens, megabytes):
-    assert held(COMMANDS[verb], {}, tokens, qwen(2)) == pytest.approx(megabytes * 1e6, rel=0.25)
-
-
-def test_long_texts_keep_no_queries_and_keys_and_halves_take_half():
-    model = qwen(24)
-
-    def needed(verb: str, tokens: int, about=model, **options) -> int:
-        return held(COMMANDS[verb], options.pop("arguments", {}), tokens, about, **options)
-
-    assert needed("statistics", 32_768) < 10e9, "32k tokens on the 0.5B shape"
-    assert needed("statistics", 65_536) - needed("statistics", 32_768) < 1e9, "windows one by one"
-    half = needed("head", 8000, model | {"dtype": "bfloat16"})
-    assert half < needed("head", 8000) < 2.1 * half
-    assert needed("groups", 2218, is_read=True) < needed("groups", 2218) / 4
-    compared = {n: needed("evaluate", 2218, arguments={"window": n}) for n in (32, 64, 256, 512)}
-    assert compared[64] - compared[32] > 2 * 4 * 32 * 151_936, "the logits of both passes"
-    assert compared[512] - compared[256] < 4 * 256 * 151_936, "those of a longer window are made in chunks"
-
-
-@pytest.mark.parametrize(
     ("seconds", "words"),
     [
         (0.04, "under 0.1 s"),
@@ -313,12 +272,7 @@ def test_seconds_are_told_as_a_person_tells_them(seconds, words):
     assert spell(seconds) == words
 
 
-def test_the_layers_of_a_hybrid_without_attention_count(store):
-    """They hold tensors on the way back as others do, and a token's operations are those of every kind of layer."""
-    verb = next(verb for verb, command in COMMANDS.items() if command.gradient)
-    plain, hybrid = qwen(2), qwen(2) | {"other_layers": {"0": "linear attention", "2": "linear attention"}}
-    difference = held(COMMANDS[verb], {}, 512, hybrid) - held(COMMANDS[verb], {}, 512, plain)
-    assert difference == 2 * 512 * of_token(4, plain["width"], plain["inner"])
+def test_the_operations_of_a_token_count_as_the_card_says_them(store):
     # as many operations as two for each of 6 million weights, then ten times as many
     unchanged, dear = (price(store, "start", card(token_flops=flops)).seconds for flops in (1.2e7, 1.2e8))
     assert unchanged == price(store, "start", card()).seconds < dear
