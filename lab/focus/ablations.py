@@ -141,8 +141,8 @@ class Ablations(Training):
                 def drawn(own: FocusRouter, plan: RouterTraining = plan_of_seed) -> dict[str, list[Arm]]:
                     return {"random": chance_arms(own, plan)}
 
-                random_groups[key] = trainer.tuned(name, *phase_2(same_size, untrained, "drawn"), drawn)["held out"]
-            second.add(tuned["held out"] | random_groups[key])
+                random_groups[key] = trainer.tuned(name, *phase_2(same_size, untrained, "drawn"), drawn).held_out
+            second.add(tuned.held_out | random_groups[key])
         return row | phase_row("tuned", second)
 
     def part(self, run: Setting, numbers: dict) -> dict:

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from analysis.groups.router import FocusRouter
-from analysis.studies.stored.comparisons import Row, interval_caveat
+from analysis.models import Model
+from analysis.studies.stored.comparisons import Row, interval_caveat, lowest_highest
 from analysis.studies.stored.measured import DENSE, KERNELS, Arm, dense_of, window_arm
-from analysis.studies.stored.panels import panel, paper_lines, presented, printed
+from analysis.studies.stored.panels import of_row, panel, paper_lines, presented, printed
 from analysis.studies.stored.runner import Setting
 from analysis.studies.stored.trained import PhaseTrainer, Training, chance_arms, phase_2, plain
 from analysis.studies.text.held_out import domains, held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
+from lab.focus.labels import LabelledWindows, labels_after
 from lab.harness.routed import Reads, equal_pairs_window, named_arms, pairs_share, pooled_reads
 from lab.harness.telling import concluded, lines_of
 
@@ -37,6 +39,8 @@ PANELS = {
 }
 PAPER = {"PG-19": "PG-19 (books)", "WikiText-103": "WikiText-103 (Wikipedia)", "OpenWebText": "OpenWebText (web)"}
 PAPER_ARMS = ("Full FT", "Focus FT")
+# What `labels_after` gives.
+LABELS = ("labels_kept", "labels_chance", "purity_before", "purity_after")
 SEEN = "The bundled model was pretrained on texts of these kinds, so there is less to learn than on a new domain."
 
 
@@ -59,11 +63,13 @@ class Finetuning(Training):
             texts_of["context"] = run.context.within(index / len(texts), 1 / len(texts), domain)
             trainer = PhaseTrainer.of(run, n_sink=plan.n_sink, expected=9 * self.seeds, **texts_of)
             reads = Reads(units)
+            labels: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
             for seed in self.every_seed:
-                trained_with = self.train(trainer, replace(plan, seed=seed), reads)
+                trained_with = self.train(trainer, replace(plan, seed=seed), reads, labels)
                 plans = trained_with if seed == self.seed else plans
             curves += [{"domain": domain} | point for point in trainer.curves]
-            rows += [{"domain": domain, "arm": arm} | _row(arm, reads, self.length) for arm in ARMS]
+            for arm in ARMS:
+                rows.append({"domain": domain, "arm": arm} | _row(arm, reads, self.length) | _label_row(labels[arm]))
             about[domain] = {"training_text": trainer.texts, "text": ids_hash(ids), "units": len(np.unique(units))}
             about[domain]["documents"] = [len(train), len(held_out)]
         return {
@@ -84,10 +90,12 @@ class Finetuning(Training):
             },
         }
 
-    def train(self, trainer: PhaseTrainer, plan: RouterTraining, reads: Reads) -> dict[str, RouterTraining]:
+    def train(
+        self, trainer: PhaseTrainer, plan: RouterTraining, reads: Reads, labels: dict[str, list[dict[str, float]]]
+    ) -> dict[str, RouterTraining]:
         """All arms of one domain trained from one seed; returns their plans. Adds to `reads`, by (arm, side), what each
         reads of the held-out windows, and `on` those it was trained on, `tuned` and as the `base` reads the same way,
-        and with `literal` groups where it has any."""
+        and with `literal` groups where it has any; and to `labels` what became of those of such an arm's groups."""
         window = plan.window
         router, seen = trainer.router("phase 1", plan), trainer.sample(self.windows)
         base = named_arms(router, window) | {"full attention": [DENSE], "random groups": chance_arms(router, plan)}
@@ -97,18 +105,26 @@ class Finetuning(Training):
         before |= pooled_reads(trainer, router, alone)
         before_on = pooled_reads(trainer, router, base | alone, seen)
         widths, plans = {"full attention": self.length, "window of equal pairs": wide}, {"router": plan}
+        labelled = LabelledWindows.of(trainer.lm, trainer.windows)
+        counts = labelled.counts(trainer.lm, router)
+
+        def look(copy: Model, own: FocusRouter) -> dict[str, float]:
+            return labels_after(counts, labelled.counts(copy, own))
+
         for arm, reading in ARMS.items():
             plans[arm], start = phase_2(plan, router, reading, widths.get(arm))
 
             def arms(own: FocusRouter, arm: str = arm) -> dict[str, list[Arm]]:
                 return {arm: (base | alone)[arm]} if arm in base | alone else named_arms(own, window)
 
-            tuned = trainer.tuned(arm, plans[arm], start, arms, seen)
-            name = arm if arm in base | alone else "trained"
-            reads.add({(arm, "tuned"): tuned["held out"][name], (arm, "tuned on"): tuned["trained on"][name]})
+            has_groups = arm not in base | alone
+            tuned = trainer.tuned(arm, plans[arm], start, arms, seen, look if has_groups else None)
+            name = "trained" if has_groups else arm
+            reads.add({(arm, "tuned"): tuned.held_out[name], (arm, "tuned on"): tuned.trained_on[name]})
             reads.add({(arm, "base"): before[name], (arm, "base on"): before_on[name]})
-            if name == "trained":
-                reads.add({(arm, "literal"): tuned["held out"]["literal"]})
+            if has_groups:
+                reads.add({(arm, "literal"): tuned.held_out["literal"]})
+                labels[arm].append(tuned.observed)
         return plans
 
     def part(self, run: Setting, numbers: dict) -> dict:
@@ -130,8 +146,12 @@ class Finetuning(Training):
         paper = {name: [printed("section 3.4", row, name) for row in PAPER.values()] for name in PAPER_ARMS}
         x = ("domain", "data set", list(PAPER))
         charts.append(panel("Section 3.4: GPT-2 124M", *x, "perplexity", paper_lines(paper)))
-        note = [SEEN] if protocol["model"] == "demo" else []
-        return presented("finetuning", sentence, charts, interval_caveat(protocol), *note)
+        notes = [SEEN] if protocol["model"] == "demo" else []
+        if labelled := [row for row in rows if row.get("labels_kept") is not None]:
+            kept = [f"{row['domain']}, {row['arm']}: {row['labels_kept']:.0%}" for row in labelled]
+            chance = np.mean([row["labels_chance"] for row in labelled])
+            notes.append(f"Groups that fine-tuning leaves their category: {'; '.join(kept)} (by chance {chance:.0%}).")
+        return of_row(presented("finetuning", sentence, charts, interval_caveat(protocol), *notes), rows[0])
 
 
 def _row(arm: str, reads: Reads, length: int) -> Row:
@@ -146,3 +166,12 @@ def _row(arm: str, reads: Reads, length: int) -> Row:
     against = {"learned": ((arm, "tuned"), (arm, "base"))}
     against |= {key: ((arm, "tuned"), (control, "tuned")) for key, control in AGAINST.items() if control != arm}
     return row | reads.differences(against)
+
+
+def _label_row(of_seeds: list[dict[str, float]]) -> Row:
+    """What became of the labels in the trainings of an arm; nothing of one without groups."""
+    row: Row = dict.fromkeys((*LABELS, "labels_kept_lowest", "labels_kept_highest"))
+    if of_seeds:
+        row |= {name: float(np.mean([labels[name] for labels in of_seeds])) for name in LABELS}
+        row |= lowest_highest("labels_kept", [labels["labels_kept"] for labels in of_seeds])
+    return row

@@ -96,6 +96,16 @@ def chance_arms(router: FocusRouter, plan: RouterTraining) -> list[Arm]:
     return drawn_arms(router, plan.window, DRAWS * plan.seed)
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What the arms read with a fine-tuned copy: held-out windows, and windows that it was trained on; `observed`
+    is what a look at the copy and its router gave."""
+
+    held_out: dict[str, Read]
+    trained_on: dict[str, Read]
+    observed: dict[str, float]
+
+
 @dataclass(kw_only=True)
 class Trainer:
     """Trains on `documents` and measures on held-out `windows` [n, T]; `units` [n] says which document each is of.
@@ -195,9 +205,10 @@ class PhaseTrainer(Trainer):
         start: FocusRouter,
         arms: Callable[[FocusRouter], Mapping[str, list[Arm]]],
         more: np.ndarray | None = None,
-    ) -> dict[str, dict[str, Read]]:
+        look: Callable[[Model, FocusRouter], dict[str, float]] | None = None,
+    ) -> Tuned:
         """Phase 2 of a plan from the router `start`: what the arms, made for the router it ends with, read with the
-        fine-tuned model, those of one name as one: `held out`, and on the windows `more` `trained on`."""
+        fine-tuned model, those of one name as one, on the windows `more` too; and what `look` gives of both."""
         windows = {"held out": self.windows} | ({} if more is None else {"trained on": more})
         settings = [(arm.name, arm.settings, arm.drawn) for several in arms(start).values() for arm in several]
         texts = {where: ids_hash(ids) for where, ids in windows.items()}
@@ -214,17 +225,18 @@ class PhaseTrainer(Trainer):
                 result[where] = {
                     arm.name: Read.of(bench.measure(arm)).plain() for arms in named.values() for arm in arms
                 }
-            return result
+            return result | ({"observed": look(copy, router)} if look else {})
 
-        parts = self.part("tuned", self._decides(plan.plain(), router_hash(start), settings, texts), make)
+        decides = [plan.plain(), router_hash(start), settings, texts, *(["observed"] if look else [])]
+        parts = self.part("tuned", self._decides(*decides), make)
         clear(checkpoint)
         self.curves += loss_curve(parts["losses"], training=name, seed=plan.seed)
-        reads: dict[str, dict[str, Read]] = {}
+        reads: dict[str, dict[str, Read]] = {"trained on": {}}
         for where in windows:
             stored = {arm: Read.stored(part) for arm, part in parts[where].items()}
             named = arms(start).items()
             reads[where] = {name: Read.pool([stored[arm.name] for arm in several]) for name, several in named}
-        return reads
+        return Tuned(reads["held out"], reads["trained on"], parts.get("observed", {}))
 
     def _decides(self, *more: object) -> list:
         return [self.lm.revision, str(self.lm.dtype), self.texts, self.n_sink, *more]

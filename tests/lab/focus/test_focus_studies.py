@@ -130,6 +130,11 @@ def test_every_arm_in_every_domain(stored):
         assert row["learned"] == pytest.approx(row["loss"] - math.log(row["before"]), abs=1e-5) and row["learned"] < 0
         assert row["gap"] == pytest.approx(row["loss"] - row["train"], abs=1e-6)
         assert (row["pairs_share"] == 1.0) == (arm == "full attention")
+        if arm.startswith("Focus"):
+            assert 0 <= row["labels_kept_lowest"] <= row["labels_kept"] <= row["labels_kept_highest"] <= 1
+            assert 0 < row["labels_chance"] < 1 and 0 < row["purity_before"] < 1 and 0 < row["purity_after"] < 1
+        else:
+            assert row["labels_kept"] is None, "it has no groups"
         for key, control in AGAINST.items():
             if control != arm:
                 assert row[key] == pytest.approx(row["loss"] - rows[domain, control]["loss"], abs=1e-6)
