@@ -70,7 +70,7 @@ class Run:
         self.recompute = recomputes(model, self.length, plan.phase)
         apart = self.length * min(plan.check_windows, len(train_ids) // (8 * self.length))
         self.ids, self.checked = np.split(train_ids, [len(train_ids) - apart])
-        self.calibration = self._windows(plan.calibration_windows, plan.seed)
+        self.calibration = self._windows(plan.calibration_windows, [0, plan.seed])
         pooled = attention_inputs(model, self.calibration)
         if router is None:
             router = FocusRouter(model.num_layers, model.width, plan.router_settings(), seed=plan.seed)
@@ -155,7 +155,7 @@ class Run:
         """One optimiser step, window by window so that memory is that of one; returns the mean loss in nats. `border`
         is called between windows with the share that is done; when it raises, the step has changed nothing."""
         plan = self.plan
-        windows = self._windows(max(1, plan.tokens_per_step // self.length), plan.seed + 1 + step)
+        windows = self._windows(max(1, plan.tokens_per_step // self.length), [1 + step, plan.seed])
         assert self.gentle.gate_sharpness is not None, "settings fill it in"
         sharper = self.gentle.gate_sharpness * plan.sharpening(step)
         self.router.settings = replace(self.gentle, gate_sharpness=sharper)
@@ -279,7 +279,8 @@ class Run:
             best.append(torch.cat([self.router.soft(layer, window).argmax(-1) for window in windows]))
         return torch.stack(best).cpu()
 
-    def _windows(self, count: int, seed: int) -> list[np.ndarray]:
+    def _windows(self, count: int, seed: list[int]) -> list[np.ndarray]:
+        # Both numbers, not their sum: with that every seed read the windows of the one before, a step later.
         starts = np.random.default_rng(seed).integers(0, len(self.ids) - self.length, count)
         return [self.ids[s : s + self.length] for s in starts]
 

@@ -109,6 +109,21 @@ def test_a_seed_decides_everything_and_the_hard_loss_is_that_of_inference(tmp_pa
         assert log[-1]["hard"] == pytest.approx(perplexity(model, IDS[-32:], 32).losses.mean(), abs=1e-5)
 
 
+def test_every_seed_reads_windows_of_its_own(tmp_path, monkeypatch):
+    """Where seed and step were added, a seed read the windows of the one before, a step later."""
+    ids, measured, read = np.random.default_rng(0).integers(0, 90, 10**6), run.window_loss, {}
+    for seed in range(3):
+        windows: list[bytes] = []
+        monkeypatch.setattr(
+            run, "window_loss", lambda lm, ids, to=windows: to.append(ids.tobytes()) or measured(lm, ids)
+        )
+        plan = replace(PLAN, steps=4, seed=seed, check_windows=0)
+        train_router(load_model(tiny("llama")), ids, plan, tmp_path / str(seed))
+        read[seed] = set(windows)
+    assert all(len(windows) >= 5 for windows in read.values()), "of every step, and one that says whether all is sound"
+    assert not (read[0] & read[1] or read[0] & read[2] or read[1] & read[2])
+
+
 def test_a_checkpoint_of_other_settings_another_model_or_damaged_is_refused(tmp_path):
     model, place, one_step = load_model(tiny("llama")), tmp_path / "k4-top1.checkpoint", replace(PLAN, steps=1)
     train_router(model, IDS, one_step, place)
