@@ -82,12 +82,13 @@ class RouterTraining:
         return RouterSettings(**settings | {"iterations": self.iterations if self.balance == "sinkhorn" else 0})
 
     def plain(self) -> dict[str, Any]:
-        """As plain data; as before heads could have routers of their own where they have none, so that what was trained
-        then is found again."""
+        """As plain data, which names what was trained; as before heads could have routers of their own where they have
+        none, so that what was trained then is found again, and otherwise than before a seed had windows of its own, so
+        that what was trained then is not. Seed 0 reads what it did."""
         settings = asdict(self)
         if self.heads == 1:
             del settings["heads"]
-        return settings
+        return settings | ({"windows": "of step and seed"} if self.seed else {})
 
     def after(self, router: FocusRouter) -> "RouterTraining":
         """This plan with the settings of a router that is there already, as phase 2 goes on with one."""

@@ -151,7 +151,7 @@ class Finetuning(Training):
             kept = [f"{row['domain']}, {row['arm']}: {row['labels_kept']:.0%}" for row in labelled]
             chance = np.mean([row["labels_chance"] for row in labelled])
             notes.append(f"Groups that fine-tuning leaves their category: {'; '.join(kept)} (by chance {chance:.0%}).")
-        return of_row(presented("finetuning", sentence, charts, interval_caveat(protocol), *notes), rows[0])
+        return of_row(presented("finetuning", sentence, charts, interval_caveat(protocol), *notes), focus[0])
 
 
 def _row(arm: str, reads: Reads, length: int) -> Row:
