@@ -280,7 +280,7 @@ class Run:
         return torch.stack(best).cpu()
 
     def _windows(self, count: int, seed: list[int]) -> list[np.ndarray]:
-        # Both numbers, not their sum: with that every seed read the windows of the one before, a step later.
+        # Both numbers, not their sum: with that a seed read all windows but one of the seed before.
         starts = np.random.default_rng(seed).integers(0, len(self.ids) - self.length, count)
         return [self.ids[s : s + self.length] for s in starts]
 

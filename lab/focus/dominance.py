@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -124,6 +125,11 @@ class Dominance(Training):
         done = [row.get("seeds", protocol["seeds"]) for row in numbers["rows"]]
         hours = protocol.get("seconds", 0) / 3600 / sum(done)
         notes = [f"One look at the groups reads {PROBED * protocol['window']:,} training tokens."]
+        gates = sorted({plan["gate"] for plan in numbers["plans"].values()})
+        notes.append(
+            f"Trained through the {' and '.join(gates)} gate (equation 2 as printed is `train-router --gate literal`). "
+            "Phase 2 reads the windows of phase 1 once more, in their order."
+        )
         if weights := numbers.get("weights"):
             nearest = min(weights, key=distance_from_paper)
             tried = ", ".join(f"{weight['weight']:g}" for weight in weights)
@@ -189,14 +195,15 @@ def dead_groups(group: np.ndarray, groups: int) -> int:
 
 
 def together(parts: list[dict]) -> dict:
-    """The trainings of a row, one of each seed, as one."""
+    """The trainings of a row, one of each seed, as one: means, and the largest groups' `shares` in each training."""
     ends = {name: [part["ends"][name] for part in parts] for name in parts[0]["ends"]}
     steps = [step for step in ends.pop("collapsed_at") if step is not None]
-    means = {name: float(np.mean(values)) for name, values in ends.items()}
+    means: dict[str, Any] = {name: float(np.mean(values)) for name, values in ends.items()}
+    means |= {f"{name}_of_seeds": ends[name] for name in ("share_1", "worst_1", "share_2", "worst_2")}
     curve = []
     for points in zip(*(part["curve"] for part in parts), strict=True):
         mean = {name: round(float(np.mean([point[name] for point in points])), 5) for name in ("share", *PATHS)}
-        curve.append(points[0] | mean)
+        curve.append(points[0] | mean | {"shares": [round(point["share"], 4) for point in points]})
     return {"ends": means | {"collapsed_at": min(steps, default=None), "collapsed": len(steps)}, "curve": curve}
 
 

@@ -95,7 +95,12 @@ def test_every_row_is_trained_in_both_phases(stored):
         for phase in "12":
             assert 0.25 <= row[f"share_{phase}"] <= row[f"worst_{phase}"] <= 1 and 1 <= row[f"rank_{phase}"] <= 16
             assert 0 <= row[f"stability_{phase}"] <= 1 and row[f"hard_{phase}"] > 0
+            for name in ("share", "worst"):
+                values = row[f"{name}_{phase}_of_seeds"]
+                assert len(values) == row["seeds"] and row[f"{name}_{phase}"] == pytest.approx(np.mean(values))
         assert row["drift_1"] == pytest.approx(0, abs=1e-6) and row["drift_2"] > 0, "the base is frozen in phase 1"
+    for point in study["curves"]:
+        assert point["share"] == pytest.approx(np.mean(point["shares"]), abs=1e-4)
     assert {point["row"] for point in study["curves"]} == set(ROWS) and {p["step"] for p in study["curves"]} == {0, 3}
     last = [p for p in study["curves"] if (p["row"], p["phase"], p["step"]) == ("sinkhorn", 2, 3)]
     by_layer = {point["layer"]: point["share"] for point in last}
