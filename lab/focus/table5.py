@@ -71,7 +71,7 @@ class Finetuning(Training):
             for arm in ARMS:
                 rows.append({"domain": domain, "arm": arm} | _row(arm, reads, self.length) | _label_row(labels[arm]))
             about[domain] = {"training_text": trainer.texts, "text": ids_hash(ids), "units": len(np.unique(units))}
-            about[domain]["documents"] = [len(train), len(held_out)]
+            about[domain] |= {"documents": [len(train), len(held_out)], "windows": len(ids)}
         return {
             "rows": rows,
             "curves": curves,
@@ -80,12 +80,12 @@ class Finetuning(Training):
             "windows": len(ids),
             "plans": plain(plans),
             "protocol": {
-                "tokens": self.windows * self.length,
+                "tokens": sum(facts["windows"] for facts in about.values()) * self.length,
                 "window": self.length,
                 "kernel": KERNELS,
                 "domains": about,
                 "unit": "documents",
-                "units": min(facts["units"] for facts in about.values()),
+                "units": sum(facts["units"] for facts in about.values()),
                 "corpus": f"{Path(self.corpus).name}: {', '.join(texts)}",
             },
         }
@@ -151,7 +151,8 @@ class Finetuning(Training):
             kept = [f"{row['domain']}, {row['arm']}: {row['labels_kept']:.0%}" for row in labelled]
             chance = np.mean([row["labels_chance"] for row in labelled])
             notes.append(f"Groups that fine-tuning leaves their category: {'; '.join(kept)} (by chance {chance:.0%}).")
-        return of_row(presented("finetuning", sentence, charts, interval_caveat(protocol), *notes), focus[0])
+        caveats = [f"{name}: {interval_caveat(protocol | facts)}" for name, facts in protocol["domains"].items()]
+        return of_row(presented("finetuning", sentence, charts, *caveats, *notes), focus[0])
 
 
 def _row(arm: str, reads: Reads, length: int) -> Row:
