@@ -109,13 +109,16 @@ def test_groups_that_agree_and_that_are_dead():
 
 def test_the_trainings_of_a_row_are_put_together():
     point = {"phase": 1, "step": 0, "layer": -1} | dict.fromkeys(PATHS, 0.5)
+    names = ("share_1", "worst_1", "share_2", "worst_2")
     parts = [
-        {"ends": {"worst_1": worst, "collapsed_at": step}, "curve": [point | {"share": worst}]}
+        {"ends": dict.fromkeys(names, worst) | {"collapsed_at": step}, "curve": [point | {"share": worst}]}
         for worst, step in ((0.2, None), (0.95, 700), (0.95, 300))
     ]
     row = together(parts)
-    assert row["ends"] == {"worst_1": pytest.approx(0.7), "collapsed_at": 300, "collapsed": 2}
-    assert row["curve"] == [point | {"share": 0.7}]
+    of_seeds = {f"{name}_of_seeds": [0.2, 0.95, 0.95] for name in names}
+    together_ends = dict.fromkeys(names, pytest.approx(0.7)) | {"collapsed_at": 300, "collapsed": 2}
+    assert row["ends"] == together_ends | of_seeds
+    assert row["curve"] == [point | {"share": 0.7, "shares": [0.2, 0.95, 0.95]}]
 
 
 def test_points_of_curves_and_where_one_is_flat():
