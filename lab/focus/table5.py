@@ -85,7 +85,7 @@ class Finetuning(Training):
                 "kernel": KERNELS,
                 "domains": about,
                 "unit": "documents",
-                "units": sum(facts["units"] for facts in about.values()),
+                "units": min(facts["units"] for facts in about.values()),
                 "corpus": f"{Path(self.corpus).name}: {', '.join(texts)}",
             },
         }

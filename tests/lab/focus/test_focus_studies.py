@@ -145,7 +145,7 @@ def test_every_arm_in_every_domain(stored):
                 assert row[key] == pytest.approx(row["loss"] - rows[domain, control]["loss"], abs=1e-6)
                 assert row[f"{key}_low"] is None, "three windows are one unit"
     protocol, of_domains = study["protocol"], study["protocol"]["domains"].values()
-    assert protocol["units"] == sum(facts["units"] for facts in of_domains) == 5
+    assert protocol["units"] == min(facts["units"] for facts in of_domains)
     assert protocol["tokens"] == sum(facts["windows"] for facts in of_domains) * protocol["window"]
     assert list(study["check"]) == ["router", *ARMS]
     assert len({json.dumps(losses) for losses in study["check"].values()}) == 6, "every arm is trained in its own way"
