@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from analysis.commands.training import TRAINED_AS_PRINTED
 from analysis.corpus import text_hash, token_stream
 from analysis.files import clear, read_json, write_json, write_whole
 from analysis.methods.base import Method
@@ -39,6 +40,10 @@ OTHER_TEXTS = 1000
 CHECKPOINT_SECONDS = 60.0  # between checkpoints
 # Training steps of an arm that are stored for the bundled samples.
 CHECKED = 4
+# Section 3.2, at the rate of the smallest model (table 4); its 2,000 steps of warm-up are of 100,000.
+PRINTED = {name: TRAINED_AS_PRINTED[name] for name in ("optimiser", "weight_decay", "floor")}
+PRINTED |= {"matrix_rate": 4e-3, "other_rate": 4e-3}
+PRINTED_WARM_UP = 0.02
 # Of the training tokens, at which a model is measured.
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
@@ -48,7 +53,8 @@ class Arm:
     """A way to train: with the constant temperature `t` (1: dense), or with one that every layer learns between
     `limits`, in the paper's units for heads of 128, as the `mean` over the tokens so far or, literal, over the whole
     text. `norm`: queries and keys are normalised. `further`: an 8th of the steps more, on other texts, from the weights
-    of dense training. `context` None: the study's. Errors: BadSetting."""
+    of dense training. `printed`: by AdamW as the paper prints it, instead of Muon. `context` None: the study's. Errors:
+    BadSetting."""
 
     name: str
     t: float = 1.0
@@ -58,6 +64,7 @@ class Arm:
     width: int = WIDTH
     context: int | None = None
     mean: str = "prefix"
+    printed: bool = False
 
     def __post_init__(self) -> None:
         if self.limits is None:
@@ -106,6 +113,8 @@ class Arm:
             context=self.context or context,
             tokens_per_step=tokens_per_step,
         )
+        if self.printed:
+            recipe = replace(recipe, **PRINTED, warm_up=round(PRINTED_WARM_UP * steps))
         if not self.further:
             return recipe
         steps = max(4, steps // FURTHER)

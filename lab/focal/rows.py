@@ -22,7 +22,7 @@ def of_arms(trained: dict[Arm, Pooled]) -> list[Row]:
         arm, means = pooled.arm, pooled.means()
         low, high = arm.limits or (None, None)
         row = {"arm": arm.name, "t": None if arm.limits else arm.t, "tau_min": low, "tau_max": high, "norm": arm.norm}
-        row |= {"further": arm.further, "width": arm.width, "context": arm.context}
+        row |= {"further": arm.further, "printed": arm.printed, "width": arm.width, "context": arm.context}
         row |= {"parameters": pooled.parts[0]["parameters"], "tokens": pooled.tokens()}
         row |= {"loss": float(means.mean()), "perplexity": float(np.exp(means.mean()))}
         row |= lowest_highest("perplexity", np.exp(means.mean(1)))

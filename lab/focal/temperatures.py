@@ -22,14 +22,20 @@ ARMS = {
     "literal": [Arm(FUTURE, limits=PAPER_LIMITS, mean="literal")],
     "adapted": [Arm("dense, further", further=True), Arm(f"{SHARP}, adapted", t=BEST, further=True)],
     "plain": [Arm("dense, no norm", norm=False), Arm(f"{SHARP}, no norm", t=BEST, norm=False)],
+    "printed": [
+        Arm("dense, AdamW", norm=False, printed=True),
+        Arm(f"{SHARP}, AdamW", t=BEST, norm=False, printed=True),
+        Arm("learned, AdamW", limits=PAPER_LIMITS, norm=False, printed=True),
+    ],
 }
 
 
 class FocalTemperatures(ArmStudy):
     """A small model trained with constant temperatures, a learned one and none, at equal tokens. `rows`, joined by
     commas: numbers are constant temperatures, `dense`, `learned`, `literal` (learned as the paper prints it, the mean
-    over the whole text), `adapted` (dense training, then further with t = 0.4 and without) and `plain` (dense and t =
-    0.4 without the norm of queries and keys)."""
+    over the whole text), `adapted` (dense training, then further with t = 0.4 and without), `plain` (dense and t =
+    0.4 without the norm of queries and keys) and `printed` (dense, t = 0.4 and learned without that norm, by AdamW as
+    the paper prints it)."""
 
     tables = ("rows", "curves")
 
@@ -95,7 +101,7 @@ def _panels(table: list[dict], layers: list[dict]) -> list[dict]:
         charts.append(rows.compared_panel("By temperature (figure 8a)", "t", "softmax temperature", x, named))
     if remaining:
         names = [row["arm"] for row in remaining]
-        title = "Learned, adapted, without the norm"
+        title = "Learned, adapted, without the norm, by AdamW"
         charts.append(rows.compared_panel(title, "arm", "trained with", names, {"this arm": [*remaining]}))
     by_layer = pd.DataFrame([row for row in layers if row["arm"] == "learned"])
     if len(by_layer):
