@@ -92,5 +92,7 @@ def interval_caveat(protocol: Row) -> str:
     if units < DOCUMENTS:
         few = f"The windows are of {units} documents, too few for an interval"
         return f"{few}: what is said holds in these {units} texts."
-    both = f" and over {seeds} trainings of every arm" if seeds >= SEEDS else ""
-    return f"Intervals are 95%, studentised, over {units} documents{both}; their windows are averaged first."
+    if seeds < SEEDS:
+        return f"Intervals are 95%, studentised, over {units} documents; their windows are averaged first."
+    both = f"over {units} documents and over {seeds} trainings of every arm"
+    return f"Intervals are 95%, {both}; a document with more windows weighs more."
