@@ -6,7 +6,8 @@ from analysis.errors import BadSetting
 from analysis.studies.stored.comparisons import interval_caveat
 from analysis.studies.stored.panels import column, panel, presented, series
 from lab.focal import rows
-from lab.focal.arms import Arm, ArmStudy, Pooled
+from lab.focal.arm_study import ArmStudy
+from lab.focal.arms import Arm, Pooled
 from lab.harness.telling import concluded, distinct
 
 # In the paper's units: 11.31 is dense attention.

@@ -11,7 +11,8 @@ from analysis.studies.stored.comparisons import Row, interval_caveat
 from analysis.studies.stored.panels import column, panel, presented, series
 from analysis.studies.text.held_out import chosen
 from lab.focal import rows
-from lab.focal.arms import SHARES, WIDTH, Arm, ArmStudy, Pooled
+from lab.focal.arm_study import ArmStudy
+from lab.focal.arms import SHARES, WIDTH, Arm, Pooled
 from lab.harness.telling import concluded, distinct
 
 NO_GAIN, OUTSIDE, GAIN = "no gain seen", "outside what was measured", "gain"

@@ -8,7 +8,8 @@ from analysis.errors import BadSetting
 from analysis.studies.stored.comparisons import Row, interval_caveat
 from analysis.studies.stored.panels import panel, presented, series
 from lab.focal import rows
-from lab.focal.arms import Arm, ArmStudy, Pooled
+from lab.focal.arm_study import ArmStudy
+from lab.focal.arms import Arm, Pooled
 from lab.harness.telling import concluded
 
 CONSTANT = ("0.3", "0.4", "0.5", "0.6")
