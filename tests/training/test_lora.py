@@ -18,9 +18,11 @@ from analysis.groups.router import FocusRouter
 from analysis.metrics.quality import token_losses
 from analysis.models import load_model
 from analysis.papers import find
+from analysis.probes.pieces import Item
 from analysis.studies import NAMED, STUDIES
+from analysis.studies.benchmarks.scores import Coded
 from analysis.studies.training.finetune_rows import row_of, sentence
-from analysis.studies.training.finetune_tasks import PRINTED
+from analysis.studies.training.finetune_tasks import PRINTED, chances, within
 from analysis.studies.training.finetune_ways import READ, READERS
 from analysis.training import run
 from analysis.training.focus import finetune, inject, lora_copy, trainable
@@ -230,6 +232,17 @@ def test_the_windows_that_choose_a_rate_are_not_those_that_are_told():
     assert "not judged, in too few texts: LoRA r=4 (rate 0.0001) −0.1000." in sentence(rows, 1)
 
 
+def test_questions_within_the_window_and_chance_are_counted():
+    item = Item(np.arange(6), np.array([[1], [2]]), 0, None, 0)
+    coded = {
+        "truthfulqa": [Coded(((1,) * 7, (1,) * 9), (2, 4), 0, 1), Coded(((1,) * 3,) * 4, (1,) * 4, 0, 1)],
+        "lambada": [Coded(((1,) * 8,), (1,), 0, 1)],
+    }
+    assert within(7, {"needle": [(item, item)]}, coded) == {"needle": 1.0, "truthfulqa": 0.5, "lambada": 0.0}
+    assert within(6, {"needle": [(item, item)]}, {}) == {"needle": 0.0}, "the answer counts too"
+    assert chances(coded) == {"truthfulqa": (1 / 2 + 1 / 4) / 2}
+
+
 def test_arms_are_told_with_what_is_sure_and_trainings_that_disagree_decide_nothing():
     units = dict.fromkeys(("python", "novels"), np.arange(64) // 4)
     base = {"means": {"python": [2.0] * 64, "novels": [3.0] * 64}, "tasks": {"needle": [0.0] * 16}}
@@ -241,6 +254,18 @@ def test_arms_are_told_with_what_is_sure_and_trainings_that_disagree_decide_noth
     assert "Tasks right: no change is significant; the smallest effect this sample could detect is " in words
     right = row(base, units, [2.0] * 64, needle=[1.0] * 16)
     assert "Tasks right: LoRA r=4 (+100.0 points)." in sentence([right], 1)
+    # Benchmarks are a family of their own, and what the base gets right stands beside chance.
+    asked = base | {"benchmarks": {"hellaswag": [0.0] * 16, "lambada": [1.0] * 16}}
+    rows = [row_of({"line": "base", "rate": None}, [asked], asked, "python", units)]
+    for line, scores in {"LoRA r=4": [1.0] * 16, "full fine-tuning": [0.0] * 15 + [1.0]}.items():
+        part = asked | {"benchmarks": {"hellaswag": scores, "lambada": [1.0] * 16}}
+        rows.append(row_of({"line": line, "rate": 1e-3}, [part], asked, "python", units))
+    words = sentence(rows, 3, chance={"hellaswag": 0.25})
+    assert "the base gets right HellaSwag 0% (chance 25%), LAMBADA 100%. Of 4 changes" in words
+    assert "significant: LoRA r=4 on HellaSwag (+100.0 points); the smallest effect" in words
+    assert "Of 2 changes, each judged after Holm's correction for all of them, significant: none" in sentence(
+        [rows[0], rows[2]], 3
+    )
     # Each text is 0.1 nats lower with two trainings and 0.2 higher with the third: over texts alone that is sure.
     base, units = {"means": {"python": [2.0] * 16}, "tasks": {"needle": [0.0] * 16}}, {"python": np.arange(16)}
     apart = {"agree": (-0.1, -0.11, -0.12), "differ": (-0.3, -0.3, 0.2)}

@@ -10,14 +10,13 @@ from ...commands.training import WAYS, Finetune
 from ...errors import BadSetting
 from ...models import Model
 from ...training.settings import RouterTraining
-from ..stored.comparisons import interval_caveat
 from ..stored.measured import KERNELS, dense_of
 from ..stored.panels import of_row, presented
 from ..stored.runner import Seeds, Setting, Windows, declared_option
 from ..stored.trained import first_losses, plain
 from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
-from .finetune_rows import choosing, panels, reporting, row_of, sentence, trained_less
-from .finetune_tasks import benchmarks, questions
+from .finetune_rows import choosing, panels, reporting, rests_on, row_of, sentence, trained_less
+from .finetune_tasks import benchmarks, chances, questions, within
 from .finetune_ways import ADAPTERS, RANKS, READ, READERS, Baselines, Way
 
 # The papers' three, and what a small model needs.
@@ -135,6 +134,9 @@ class Baseline(Seeds, Windows):
                     line = f"{way.line}, {READ[read]}" if read in READ else way.line
                     facts = about(line, READ.get(read, READERS.get(read, read)), rate, part["parameters"])
                     rows.append(row_of(facts, [part["reads"][read] for part in parts], base, new, units))
+        coded = {name: of_task for name, (_, of_task) in trainer.benchmarks.items()}
+        reported = {name: of[reporting(of)] if name == new else of for name, of in units.items()}
+        always_read = self.window + self.n_sink
         return {
             "rows": rows,
             "curves": trainer.curves,
@@ -148,10 +150,14 @@ class Baseline(Seeds, Windows):
                 "rates": rates,
                 "new_domain": new,
                 "unit": "documents",
-                "units": len(np.unique(units[new][reporting(units[new])])),
+                "units": len(np.unique(reported[new])),
+                "documents_of": {name: len(np.unique(of)) for name, of in reported.items()},
                 "corpus": f"{Path(self.corpus).name}: {', '.join(texts)}",
                 "items": ITEMS,
-                "benchmarks": {name: len(coded) for name, (_, coded) in trainer.benchmarks.items()},
+                "benchmarks": {name: len(of_task) for name, of_task in coded.items()},
+                "chance": chances(coded),
+                "always_read": always_read,
+                "within_window": within(always_read, questions_by_task, coded),
                 "tasks": list(questions_by_task),
             },
         }
@@ -160,22 +166,26 @@ class Baseline(Seeds, Windows):
         return first_losses(run.lm, numbers)
 
     def part(self, run: Setting, numbers: dict) -> dict:
-        # The model as it is on the other domains: what is trained is not kept.
+        # The model as it is: what is trained is not kept.
+        return {"rows": [{"label": "base", "perplexities": self.as_it_is(run, numbers["protocol"]["new_domain"])}]}
+
+    def as_it_is(self, run: Setting, new: str) -> dict[str, float]:
+        """domain -> perplexity of the model before any training; of the `new` one on the windows that report."""
         perplexities = {}
         for name, (_, held_out) in domains(self.corpus, self.rows, run.context).items():
-            if name != numbers["protocol"]["new_domain"]:
-                ids, _ = held_out_windows(run.lm, held_out, self.length, self.windows)
-                perplexities[name] = float(np.exp(dense_of(run.lm, ids, run.context).means.mean()))
-        return {"rows": [{"label": "base", "perplexities": perplexities}]}
+            ids, units = held_out_windows(run.lm, held_out, self.length, self.windows)
+            means = dense_of(run.lm, ids, run.context).means
+            perplexities[name] = float(np.exp((means[reporting(units)] if name == new else means).mean()))
+        return perplexities
 
     @staticmethod
     def shown(numbers: dict) -> dict:
         rows, made_with = numbers["rows"], numbers["protocol"]
-        notes = [f"The new domain is {made_with['new_domain']}.", interval_caveat(made_with)]
+        notes = [f"The new domain is {made_with['new_domain']}.", *rests_on(made_with)]
         notes += trained_less(rows, made_with.get("seeds", 1))
         notes += [SEEN] if made_with["model"] == "demo" else []
         notes += [APART] if any(row["read"] in READERS.values() for row in rows) else []
-        conclusion = sentence(rows, made_with.get("seeds", 1))
+        conclusion = sentence(rows, made_with.get("seeds", 1), chance=made_with.get("chance"))
         return of_row(presented("baselines", conclusion, panels(rows, made_with["rates"]), *notes), rows[0])
 
 

@@ -1,13 +1,24 @@
 """What came out of the training baselines: rows, drawn, and in words."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from ...benchmarks.tasks import TASKS as BENCHMARKS
 from ...claims import Comparison, Verdict, detectable, signed
 from ...metrics.intervals import DOCUMENTS, SEEDS, Interval, over_seeds
 from ...metrics.proportions import share_difference
+from ...probes.tasks import TASKS
 from ..budgets.cap_rows import two_sides
-from ..stored.comparisons import compared, difference, holm_corrected, multiplicity_note, scope_of_claim
+from ..stored.comparisons import (
+    compared,
+    difference,
+    holm_corrected,
+    interval_caveat,
+    multiplicity_note,
+    scope_of_claim,
+)
 from ..stored.panels import of_rows, panel, printed, series
 
 DOMAINS = {"new": "the new domain", "old": "the old one"}
@@ -93,20 +104,87 @@ def panels(rows: list[dict], rates: list[float]) -> list[dict]:
     return [*drawn, panel("Table 3: GPT-2 124M, change", "task", "task", tasks, "points", lines)]
 
 
-def sentence(rows: list[dict], seeds: int, tasks_are: str = "Tasks right") -> str:
+def sentence(
+    rows: list[dict], seeds: int, tasks_are: str = "Tasks right", chance: Mapping[str, float] | None = None
+) -> str:
     """What every way does at the rate that the `choosing` windows of the new domain prefer: which are lower or higher
-    than the base there and on the old domain, and which get more or fewer tasks right."""
+    than the base there and on the old domain, and which get more or fewer tasks right; benchmarks stand beside
+    `chance`."""
     lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
     best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
     best = holm_corrected(best, *DOMAINS, "tasks")
     verdicts = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
-    changes = [(row["line"], Comparison.of(row, "tasks", unit="points")) for row in best]
-    tasks = [f"{line} ({change.size})" for line, change in changes if change.direction]
-    smallest = [change.minimum_detectable for _, change in changes if change.minimum_detectable is not None]
-    limit = f"; {detectable(min(smallest), 'points')}" if smallest else ""
-    verdicts.append(f"{tasks_are}: {', '.join(tasks) or f'no change is significant{limit}'}.")
+    verdicts.append(f"{tasks_are}: {_tasks_changed(best)}.")
     headline = f"Each at the rate that other texts chose. {' '.join(verdicts)}"
-    return f"{headline}{multiplicity_note(best, *DOMAINS, 'tasks')}{scope_of_claim(seeds, 'model')}"
+    family = multiplicity_note(best, *DOMAINS, "tasks")
+    return f"{headline}{family}{_benchmarks(rows[0], best, chance or {})}{scope_of_claim(seeds, 'model')}"
+
+
+def _tasks_changed(best: list[dict]) -> str:
+    """The rows that get more or fewer tasks right than the base, and those that do neither."""
+    changes = {row["line"]: Comparison.of(row, "tasks", unit="points") for row in best if row["tasks"] is not None}
+    changed = [f"{line} ({change.size})" for line, change in changes.items() if change.direction]
+    same = {line: change for line, change in changes.items() if not change.direction}
+    limit = _smallest(list(same.values()))
+    if not changed:
+        return f"no change is significant{limit}"
+    rest = f"; not significant: {', '.join(f'{line} ({change.size})' for line, change in same.items())}{limit}"
+    return ", ".join(changed) + (rest if same else "")
+
+
+def _benchmarks(base: dict, best: list[dict], chance: Mapping[str, float]) -> str:
+    """The sentence on the benchmarks, a family of their own: what the base gets right, beside chance, and what changed.
+    It begins with a space; nothing where none were asked."""
+    asked = base.get("benchmarks", {})
+    if not asked:
+        return ""
+    best, titles = holm_corrected(best, *asked), {task: BENCHMARKS[task].title for task in asked}
+    guessed = {task: f" (chance {share:.0%})" for task, share in chance.items()}
+    shares = ", ".join(f"{titles[task]} {share:.0%}{guessed.get(task, '')}" for task, share in asked.items())
+    judged = [(row, task) for task in asked for row in best if row[f"{task}_low"] is not None]
+    changes = [(row["line"], titles[task], Comparison.of(row, task, unit="points")) for row, task in judged]
+    changed = [f"{line} on {title} ({change.size})" for line, title, change in changes if change.direction]
+    limit = _smallest([change for _, _, change in changes if not change.direction])
+    return (
+        f" Of benchmarks the base gets right {shares}. Of {len(changes)} changes, each judged after Holm's correction "
+        f"for all of them, significant: {', '.join(changed) or 'none'}{limit}."
+    )
+
+
+def _smallest(changes: list[Comparison]) -> str:
+    """What shares that are not significantly changed could have shown, from the surest arm to the least sure. It begins
+    with a semicolon; nothing without intervals."""
+    limits = sorted(change.minimum_detectable for change in changes if change.minimum_detectable is not None)
+    if not limits:
+        return ""
+    least, most = (f"{100 * limit:.1f}" for limit in (limits[0], limits[-1]))
+    if least == most:
+        return f"; {detectable(limits[0], 'points')}"
+    return f"; the smallest effects this sample could detect are {least} to {most} points, by arm"
+
+
+def rests_on(protocol: Mapping[str, Any]) -> list[str]:
+    """Notes on what the intervals rest on, and on the questions that no method of a window tells from dense attention.
+    Studies stored before that was counted say the first alone."""
+    notes = [interval_caveat(dict(protocol))]
+    if documents := protocol.get("documents_of"):
+        old = sum(count for name, count in documents.items() if name != protocol["new_domain"])
+        notes.append(
+            f"So of the new domain; the old one is {old} documents. Shares of tasks have intervals over their "
+            "questions, with three trainings at least as wide as over questions and trainings."
+        )
+    if within := {name: share for name, share in protocol.get("within_window", {}).items() if share}:
+        named = ", ".join(f"{share:.0%} of {_title(name)}" for name, share in within.items())
+        notes.append(
+            f"Of a text of at most {protocol['always_read']} tokens Focus and Longformer read everything, as dense "
+            f"attention does, and Focus, which trains no weights, changes nothing there: {named}."
+        )
+    return notes
+
+
+def _title(name: str) -> str:
+    task = BENCHMARKS.get(name) or TASKS.get(name)
+    return task.title if task else name
 
 
 def trained_less(rows: list[dict], seeds: int) -> list[str]:

@@ -76,6 +76,22 @@ def benchmarks(lm: Model) -> dict[str, tuple[Asked, list[Coded]]]:
     return coded_by_task
 
 
+def within(tokens: int, questions_by_task: dict[str, list], coded_by_task: dict[str, list[Coded]]) -> dict[str, float]:
+    """Of every task and benchmark, the share of the questions that take, each answer with its prompt, at most so many
+    tokens."""
+    lengths = {
+        name: [len(item.ids) + item.candidates.shape[1] for item, _ in of] for name, of in questions_by_task.items()
+    }
+    lengths |= {name: [text.longest for text in coded] for name, coded in coded_by_task.items()}
+    return {name: float(np.mean(np.array(of_task) <= tokens)) for name, of_task in lengths.items()}
+
+
+def chances(coded_by_task: dict[str, list[Coded]]) -> dict[str, float]:
+    """Of the benchmarks that are a choice, the share right of a guess."""
+    counts = {name: np.array([len(text.answers) for text in coded]) for name, coded in coded_by_task.items()}
+    return {name: float((1 / answers).mean()) for name, answers in counts.items() if answers.min() > 1}
+
+
 def scored(
     lm: Model, method: Method, asked_by_task: dict[str, tuple[Asked, list[Coded]]], report: Callable[[str], None]
 ) -> dict[str, list[float]]:
