@@ -5,6 +5,7 @@ import numpy as np
 from analysis.papers.ours import Number, reading
 from analysis.studies.training.finetune import RATES, about
 from analysis.studies.training.finetune_rows import row_of
+from analysis.studies.training.finetune_tasks import PRINTED
 from analysis.studies.training.finetune_ways import READERS, Way
 from lab.focal.limits import FocalLimits
 from lab.focal.scaling import FocalScaling
@@ -36,8 +37,9 @@ def studies() -> dict[str, dict]:
 
 
 def baselines() -> list[dict]:
-    """The base, and every training at every rate."""
+    """The base, and every training at every rate, the largest that the stored study adds among them."""
     base = {"means": {"python": [1.0] * 16, "novels": [2.0] * 16}, "tasks": {"json": [1.0] * 8}}
+    base["benchmarks"] = {task: [1.0] * 8 for task in PRINTED}
     units = dict.fromkeys(base["means"], np.arange(16) // 2)
     rows = [row_of(about("base", "dense", None, 0), [base], base, "python", units) | {"rate": None}]
     rows += [
@@ -48,5 +50,7 @@ def baselines() -> list[dict]:
     lines += [Way(kind, None, 0).line for kind in READERS]
     lines += [f"{Way('focus', groups, 0).line}, hard groups" for groups in (8, 2)]
     return rows + [
-        row_of(about(line, "dense", rate, 1), [base], base, "python", units) for line in lines for rate in RATES
+        row_of(about(line, "dense", rate, 1), [base], base, "python", units)
+        for line in lines
+        for rate in (*RATES, 3e-3)
     ]

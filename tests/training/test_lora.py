@@ -162,7 +162,10 @@ def test_only_the_rate_that_is_chosen_is_trained_from_every_seed(home, tmp_path,
     for line in {row["line"] for row in rows}:
         best = min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"])
         assert best["seeds"] == 3
-    assert min(row["seeds"] for row in rows) == 1 and "Trainings at a rate that was not chosen: 1." in stored["notes"]
+    assert min(row["seeds"] for row in rows) == 1
+    assert "Trainings at a rate that no reading chose: 1, with intervals over documents alone." in stored["notes"]
+    (edge,) = [note for note in stored["notes"] if note.startswith("At an end of the rates")]
+    assert all(f"{line} (" in edge for line in {row["line"] for row in rows}), "of two rates both are an end"
     trainings = {(point["training"], point["seed"]) for point in stored["curves"]}
     full = {row["rate"]: row["seeds"] for row in rows if row["line"] == "full fine-tuning"}
     for rate, seeds in full.items():

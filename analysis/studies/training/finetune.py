@@ -27,9 +27,9 @@ TASK_TOKENS, ITEMS = 256, 16
 SEEN = "The bundled model was pretrained on texts of all these kinds: new is only what it saw less of."
 
 APART = (
-    "Rows of Performer and Routing Transformer are read by that method. As pretrained: nothing is trained. Fine-tuned: "
-    "all parameters are, on windows drawn apart from the same texts. Performer draws its random features anew for each "
-    "training; Routing Transformer keeps the clusters of the pretrained model."
+    "Rows of Longformer, Performer and Routing Transformer are read by that method. As pretrained: nothing is trained. "
+    "Fine-tuned: all parameters are, on windows drawn apart from the same texts. Performer draws its random features "
+    "anew for each training; Routing Transformer keeps the clusters of the pretrained model."
 )
 
 

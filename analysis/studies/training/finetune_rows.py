@@ -126,10 +126,13 @@ def _tasks_changed(best: list[dict]) -> str:
     changed = [f"{line} ({change.size})" for line, change in changes.items() if change.direction]
     same = {line: change for line, change in changes.items() if not change.direction}
     limit = _smallest(list(same.values()))
+    named = {
+        line: f"{line} ({'; '.join(filter(None, (change.size, _doubt(change))))})" for line, change in same.items()
+    }
     if not changed:
-        return f"no change is significant{limit}"
-    rest = f"; not significant: {', '.join(f'{line} ({change.size})' for line, change in same.items())}{limit}"
-    return ", ".join(changed) + (rest if same else "")
+        doubted = [named[line] for line, change in same.items() if _doubt(change)]
+        return f"no change is significant{limit}" + "".join(f"; {name}" for name in doubted)
+    return ", ".join(changed) + (f"; not significant: {', '.join(named.values())}{limit}" if same else "")
 
 
 def _benchmarks(base: dict, best: list[dict], chance: Mapping[str, float]) -> str:
@@ -149,6 +152,11 @@ def _benchmarks(base: dict, best: list[dict], chance: Mapping[str, float]) -> st
         f" Of benchmarks the base gets right {shares}. Of {len(changes)} changes, each judged after Holm's correction "
         f"for all of them, significant: {', '.join(changed) or 'none'}{limit}."
     )
+
+
+def _doubt(change: Comparison) -> str:
+    """Why a change whose own interval leaves 0 out is not significant; empty of any other."""
+    return f"alone {change.span}, p = {change.p_holm:.2g}" if change.excludes_zero and change.p_holm is not None else ""
 
 
 def _smallest(changes: list[Comparison]) -> str:
@@ -173,12 +181,17 @@ def rests_on(protocol: Mapping[str, Any]) -> list[str]:
             f"So of the new domain; the old one is {old} documents. Shares of tasks have intervals over their "
             "questions, with three trainings at least as wide as over questions and trainings."
         )
-    if within := {name: share for name, share in protocol.get("within_window", {}).items() if share}:
-        named = ", ".join(f"{share:.0%} of {_title(name)}" for name, share in within.items())
+    if any(protocol.get("within_window", {}).values()):
+        shares = {_title(name): share for name, share in protocol["within_window"].items()}
+        named = ", ".join(f"{share:.0%} of {title}" for title, share in shares.items() if share)
+        none = ", ".join(title for title, share in shares.items() if not share)
         notes.append(
-            f"Of a text of at most {protocol['always_read']} tokens Focus and Longformer read everything, as dense "
-            f"attention does, and Focus, which trains no weights, changes nothing there: {named}."
+            f"Of a text of at most {protocol['always_read']} tokens Focus, Longformer and Routing Transformer read "
+            "everything, as dense attention does, and Focus, which trains no weights, changes nothing there: "
+            f"{named}{f'; none of {none}' if none else ''}."
         )
+    if protocol.get("seeds", 1) >= SEEDS:
+        notes.append("With so few trainings and so many comparisons a large change may be left undecided, not absent.")
     return notes
 
 
@@ -188,9 +201,19 @@ def _title(name: str) -> str:
 
 
 def trained_less(rows: list[dict], seeds: int) -> list[str]:
-    """The note that rates which were not chosen were trained less often, where they were."""
-    fewest = min(row.get("seeds", seeds) for row in rows if row["rate"] is not None)
-    return [f"Trainings at a rate that was not chosen: {fewest}."] if fewest < seeds else []
+    """Notes on the rates: those that were not chosen were trained less often, and a choice at an end of the grid may
+    have its best beyond it."""
+    trained, notes = [row for row in rows if row["rate"] is not None], []
+    fewest = min(row.get("seeds", seeds) for row in trained)
+    if fewest < seeds:
+        notes.append(f"Trainings at a rate that no reading chose: {fewest}, with intervals over documents alone.")
+    rates, edge = {row["rate"] for row in trained}, []
+    for line in dict.fromkeys(row["line"] for row in trained):
+        best = min((row for row in trained if row["line"] == line), key=lambda row: row["choosing"])["rate"]
+        edge += [f"{line} ({best:g})"] if len(rates) > 1 and best in (min(rates), max(rates)) else []
+    return notes + (
+        [f"At an end of the rates that were tried, so better may lie beyond: {', '.join(edge)}."] * bool(edge)
+    )
 
 
 def _decided(best: list[dict], key: str) -> str:
@@ -198,7 +221,8 @@ def _decided(best: list[dict], key: str) -> str:
     by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in SPOKEN}
     for row in sorted((row for row in best if row[key] is not None), key=lambda row: row[key]):
         change = Comparison.of(row, key)
-        limit = f" ({change.detectable})" if change.verdict is Verdict.NOT_SIGNIFICANT else ""
+        # An interval says what could have been seen, too.
+        limit = f" ({_doubt(change) or change.detectable})" if change.verdict is Verdict.NOT_SIGNIFICANT else ""
         by_verdict[change.verdict].append(f"{row['line']} (rate {row['rate']:g}) {signed(row[key])}{limit}")
     parts = [f"{SPOKEN[verdict]}: {', '.join(lines)}" for verdict, lines in by_verdict.items() if lines]
     return "; ".join(parts) or "nothing else was read"
