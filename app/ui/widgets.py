@@ -26,6 +26,8 @@ Values = Mapping[str, Sequence]
 DROPPED = "_dropped"
 # Of the session: the same, where `redraw` ended that run.
 REDRAWN = "_redrawn"
+# Characters from which on a paragraph is folded, so that the picture stays in sight.
+LONG = 600
 # What is selected -> ways to select that it does without.
 MODES = {"lasso": [], "box": ["lasso2d"]}
 _LINK = part(
@@ -36,10 +38,18 @@ _LINK = part(
 
 
 def prose(sentences: Sequence[str] | str, kind: str = "lead") -> None:
-    """Computed sentences as paragraphs; they may quote the reader's text, so they are escaped, never Markdown."""
-    listed = [sentences] if isinstance(sentences, str) else sentences
-    if listed:
-        st.html("".join(f'<p class="fs-{kind}">{html.escape(sentence)}</p>' for sentence in listed))
+    """Computed sentences as paragraphs; they may quote the reader's text, so they are escaped, never Markdown. Of a
+    long one that says more than the answer four lines are seen until it is opened."""
+    paragraphs = []
+    for sentence in [sentences] if isinstance(sentences, str) else sentences:
+        words = html.escape(sentence)
+        folded = kind == "more" and len(sentence) > LONG
+        summary = f"<summary><span>{words}</span><u>All of it</u></summary>"
+        paragraphs.append(
+            f'<details class="fs-more">{summary}</details>' if folded else f'<p class="fs-{kind}">{words}</p>'
+        )
+    if paragraphs:
+        st.html("".join(paragraphs))
 
 
 def header(question: str, subtitle: str) -> None:

@@ -72,3 +72,15 @@ def test_a_chart_without_a_line_says_so():
 
     app = AppTest.from_function(page, default_timeout=PATIENCE).run()
     assert not app.exception and len(app.caption) == 2
+
+
+def test_a_long_sentence_folds_and_an_answer_does_not():
+    def page():
+        from app.ui import widgets
+
+        widgets.prose(["a < b " * 100 + "end", "short"], "more")
+        widgets.prose("an answer " * 100)
+
+    long, answer = (element.value for element in AppTest.from_function(page, default_timeout=PATIENCE).run().html)
+    assert long.startswith('<details class="fs-more"><summary><span>a &lt; b') and "b end</span>" in long
+    assert long.endswith('</details><p class="fs-more">short</p>') and answer.startswith('<p class="fs-lead">')
