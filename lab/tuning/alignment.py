@@ -17,7 +17,7 @@ from analysis.studies.stored.panels import of_row, panel, presented, printed, se
 from analysis.studies.stored.runner import Setting, option
 from analysis.studies.text.held_out import ids_hash
 from analysis.studies.training.finetune import SEEN, Baseline
-from analysis.studies.training.finetune_rows import panels, rests_on, sentence, trained_less
+from analysis.studies.training.finetune_rows import on_rates, panels, rests_on, sentence
 from analysis.studies.training.finetune_tasks import answers
 from analysis.training.extend import Extension, extend
 from lab.tuning.instructions import Instructions
@@ -102,7 +102,7 @@ class Alignment(Baseline):
         lines = [series(name, [printed("table 4", name, task) for task in TASKS], paper=True) for name in names]
         drawn = panels(rows, protocol["rates"])[:-1]
         drawn.append(panel("Table 4: Mistral-7B-Instruct", "task", "task", list(TASKS), "%", lines))
-        notes = [f"The new domain is {new}.", *rests_on(protocol), *trained_less(rows, protocol["seeds"])]
+        notes = [f"The new domain is {new}.", *rests_on(protocol), *on_rates(rows, protocol["seeds"])]
         notes += [SEEN] if protocol["model"] == "demo" else []
         return of_row(presented("alignment", " ".join(parts), drawn, *notes), rows[0])
 

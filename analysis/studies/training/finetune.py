@@ -15,7 +15,7 @@ from ..stored.panels import of_row, presented
 from ..stored.runner import Seeds, Setting, Windows, declared_option
 from ..stored.trained import first_losses, plain
 from ..text.held_out import check_range, chosen, domains, held_out_windows, ids_hash
-from .finetune_rows import choosing, panels, reporting, rests_on, row_of, sentence, trained_less
+from .finetune_rows import choosing, on_rates, panels, reporting, rests_on, row_of, sentence
 from .finetune_tasks import benchmarks, chances, questions, within
 from .finetune_ways import ADAPTERS, RANKS, READ, READERS, Baselines, Way
 
@@ -182,7 +182,7 @@ class Baseline(Seeds, Windows):
     def shown(numbers: dict) -> dict:
         rows, made_with = numbers["rows"], numbers["protocol"]
         notes = [f"The new domain is {made_with['new_domain']}.", *rests_on(made_with)]
-        notes += trained_less(rows, made_with.get("seeds", 1))
+        notes += on_rates(rows, made_with.get("seeds", 1))
         notes += [SEEN] if made_with["model"] == "demo" else []
         notes += [APART] if any(row["read"] in READERS.values() for row in rows) else []
         conclusion = sentence(rows, made_with.get("seeds", 1), chance=made_with.get("chance"))

@@ -110,14 +110,18 @@ def sentence(
     """What every way does at the rate that the `choosing` windows of the new domain prefer: which are lower or higher
     than the base there and on the old domain, and which get more or fewer tasks right; benchmarks stand beside
     `chance`."""
-    lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
-    best = [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
-    best = holm_corrected(best, *DOMAINS, "tasks")
+    best = holm_corrected(_chosen(rows), *DOMAINS, "tasks")
     verdicts = [f"On {where}, in nats against the base, {_decided(best, key)}." for key, where in DOMAINS.items()]
     verdicts.append(f"{tasks_are}: {_tasks_changed(best)}.")
     headline = f"Each at the rate that other texts chose. {' '.join(verdicts)}"
     family = multiplicity_note(best, *DOMAINS, "tasks")
     return f"{headline}{family}{_benchmarks(rows[0], best, chance or {})}{scope_of_claim(seeds, 'model')}"
+
+
+def _chosen(rows: list[dict]) -> list[dict]:
+    """Of every line that was trained, the row at the rate that the `choosing` windows prefer."""
+    lines = dict.fromkeys(row["line"] for row in rows if row["rate"] is not None)
+    return [min((row for row in rows if row["line"] == line), key=lambda row: row["choosing"]) for line in lines]
 
 
 def _tasks_changed(best: list[dict]) -> str:
@@ -200,20 +204,18 @@ def _title(name: str) -> str:
     return task.title if task else name
 
 
-def trained_less(rows: list[dict], seeds: int) -> list[str]:
+def on_rates(rows: list[dict], seeds: int) -> list[str]:
     """Notes on the rates: those that were not chosen were trained less often, and a choice at an end of the grid may
     have its best beyond it."""
     trained, notes = [row for row in rows if row["rate"] is not None], []
     fewest = min(row.get("seeds", seeds) for row in trained)
     if fewest < seeds:
         notes.append(f"Trainings at a rate that no reading chose: {fewest}, with intervals over documents alone.")
-    rates, edge = {row["rate"] for row in trained}, []
-    for line in dict.fromkeys(row["line"] for row in trained):
-        best = min((row for row in trained if row["line"] == line), key=lambda row: row["choosing"])["rate"]
-        edge += [f"{line} ({best:g})"] if len(rates) > 1 and best in (min(rates), max(rates)) else []
-    return notes + (
-        [f"At an end of the rates that were tried, so better may lie beyond: {', '.join(edge)}."] * bool(edge)
-    )
+    rates = {row["rate"] for row in trained}
+    ends = (min(rates), max(rates)) if len(rates) > 1 else ()
+    if edge := [f"{row['line']} ({row['rate']:g})" for row in _chosen(rows) if row["rate"] in ends]:
+        notes.append(f"At an end of the rates that were tried, so better may lie beyond: {', '.join(edge)}.")
+    return notes
 
 
 def _decided(best: list[dict], key: str) -> str:
