@@ -1,6 +1,7 @@
 """Which settings of Focus matter? Table 9's grid, one factor at a time, through both phases and beside controls."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from analysis.studies.stored.panels import chart, of_row, paper_lines, presented
 from analysis.studies.stored.runner import Setting, option
 from analysis.studies.stored.trained import PhaseTrainer, Read, Training, chance_arms, phase_2, plain
 from analysis.training.settings import RouterTraining
+from lab.focus.labels import LabelledWindows, label_row
 from lab.harness.routed import Reads, dense_part, equal_pairs_window, named_arms, pairs_share, pooled_reads
 from lab.harness.telling import counted, distinct, portion
 
@@ -129,10 +131,13 @@ class Ablations(Training):
         row |= {"parameters": routers[self.seed].size, "same_sizes_pairs": first["same"].pairs}
         against = {"centroid_against_window": ("trained", "window"), "centroid_against_same": ("trained", "same")}
         row |= first.differences(against)
+        labelled, labels = LabelledWindows.of(trainer.lm, trainer.windows), []
         for seed, router in routers.items():
             plan_of_seed, key = replace(plan, seed=seed), (plan.groups, plan.window, seed)
-            start = phase_2(plan_of_seed, router, "soft")
-            tuned = trainer.tuned(f"{label}, phase 2", *start, lambda own: named_arms(own, plan.window))
+            start, look = phase_2(plan_of_seed, router, "soft"), labelled.watch(trainer.lm, router)
+            arms_of = partial(named_arms, window=plan.window)
+            tuned = trainer.tuned(f"{label}, phase 2", *start, arms_of, look=look)
+            labels.append(tuned.observed)
             if key not in random_groups:
                 same_size = self.plan(groups=plan.groups, window=plan.window, seed=seed)
                 untrained = FocusRouter(trainer.lm.num_layers, trainer.lm.width, same_size.router_settings(), seed=seed)
@@ -143,7 +148,7 @@ class Ablations(Training):
 
                 random_groups[key] = trainer.tuned(name, *phase_2(same_size, untrained, "drawn"), drawn).held_out
             second.add(tuned.held_out | random_groups[key])
-        return row | phase_row("tuned", second)
+        return row | phase_row("tuned", second) | label_row(labels)
 
     def part(self, run: Setting, numbers: dict) -> dict:
         return dense_part(run, numbers)

@@ -1,5 +1,6 @@
 """Do the categories of the groups stay while all weights are tuned? (Focus, section 5: they do.)"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,10 @@ from analysis.groups.router import FocusRouter
 from analysis.groups.words import categories
 from analysis.models import Model
 from analysis.statistics import attention_inputs
+from analysis.studies.stored.comparisons import Row, lowest_highest
+
+# What `labels_after` gives.
+LABELS = ("labels_kept", "labels_chance", "purity_before", "purity_after")
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,10 @@ class LabelledWindows:
             tables.append(np.bincount(pairs, minlength=router.K * self.kinds).reshape(router.K, self.kinds))
         return np.stack(tables)
 
+    def watch(self, lm: Model, router: FocusRouter) -> Callable[[Model, FocusRouter], dict[str, float]]:
+        """What tells, of a copy of the model and its router, what became of the labels of this router's groups."""
+        return lambda copy, own: labels_after(self.counts(lm, router), self.counts(copy, own))
+
 
 def labels_after(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
     """What became of the groups' labels from counts [L, K, C] to others of the same tokens: the share of the labelled
@@ -64,3 +73,12 @@ def labels_after(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
         chance.append(equal.mean(1)[labelled])
     kept, dealt = (float(np.concatenate(shares).mean()) for shares in (same, chance))
     return {"labels_kept": kept, "labels_chance": dealt} | {f"purity_{name}": share for name, share in pure.items()}
+
+
+def label_row(of_seeds: list[dict[str, float]]) -> Row:
+    """What became of the labels in the trainings of an arm; nothing of one without groups."""
+    row: Row = dict.fromkeys((*LABELS, "labels_kept_lowest", "labels_kept_highest"))
+    if of_seeds:
+        row |= {name: float(np.mean([labels[name] for labels in of_seeds])) for name in LABELS}
+        row |= lowest_highest("labels_kept", [labels["labels_kept"] for labels in of_seeds])
+    return row

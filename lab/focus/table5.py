@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 
 from analysis.groups.router import FocusRouter
-from analysis.models import Model
-from analysis.studies.stored.comparisons import Row, interval_caveat, lowest_highest
+from analysis.studies.stored.comparisons import Row, interval_caveat
 from analysis.studies.stored.measured import DENSE, KERNELS, Arm, dense_of, window_arm
 from analysis.studies.stored.panels import of_row, panel, paper_lines, presented, printed
 from analysis.studies.stored.runner import Setting
 from analysis.studies.stored.trained import PhaseTrainer, Training, chance_arms, phase_2, plain
 from analysis.studies.text.held_out import domains, held_out_windows, ids_hash, make_folder
 from analysis.training.settings import RouterTraining
-from lab.focus.labels import LabelledWindows, labels_after
+from lab.focus.labels import LabelledWindows, label_row
 from lab.harness.routed import Reads, equal_pairs_window, named_arms, pairs_share, pooled_reads
 from lab.harness.telling import concluded, lines_of
 
@@ -39,8 +38,6 @@ PANELS = {
 }
 PAPER = {"PG-19": "PG-19 (books)", "WikiText-103": "WikiText-103 (Wikipedia)", "OpenWebText": "OpenWebText (web)"}
 PAPER_ARMS = ("Full FT", "Focus FT")
-# What `labels_after` gives.
-LABELS = ("labels_kept", "labels_chance", "purity_before", "purity_after")
 SEEN = "The bundled model was pretrained on texts of these kinds, so there is less to learn than on a new domain."
 
 
@@ -69,7 +66,7 @@ class Finetuning(Training):
                 plans = trained_with if seed == self.seed else plans
             curves += [{"domain": domain} | point for point in trainer.curves]
             for arm in ARMS:
-                rows.append({"domain": domain, "arm": arm} | _row(arm, reads, self.length) | _label_row(labels[arm]))
+                rows.append({"domain": domain, "arm": arm} | _row(arm, reads, self.length) | label_row(labels[arm]))
             about[domain] = {"training_text": trainer.texts, "text": ids_hash(ids), "units": len(np.unique(units))}
             about[domain] |= {"documents": [len(train), len(held_out)], "windows": len(ids)}
         return {
@@ -105,12 +102,7 @@ class Finetuning(Training):
         before |= pooled_reads(trainer, router, alone)
         before_on = pooled_reads(trainer, router, base | alone, seen)
         widths, plans = {"full attention": self.length, "window of equal pairs": wide}, {"router": plan}
-        labelled = LabelledWindows.of(trainer.lm, trainer.windows)
-        counts = labelled.counts(trainer.lm, router)
-
-        def look(copy: Model, own: FocusRouter) -> dict[str, float]:
-            return labels_after(counts, labelled.counts(copy, own))
-
+        look = LabelledWindows.of(trainer.lm, trainer.windows).watch(trainer.lm, router)
         for arm, reading in ARMS.items():
             plans[arm], start = phase_2(plan, router, reading, widths.get(arm))
 
@@ -167,12 +159,3 @@ def _row(arm: str, reads: Reads, length: int) -> Row:
     against = {"learned": ((arm, "tuned"), (arm, "base"))}
     against |= {key: ((arm, "tuned"), (control, "tuned")) for key, control in AGAINST.items() if control != arm}
     return row | reads.differences(against)
-
-
-def _label_row(of_seeds: list[dict[str, float]]) -> Row:
-    """What became of the labels in the trainings of an arm; nothing of one without groups."""
-    row: Row = dict.fromkeys((*LABELS, "labels_kept_lowest", "labels_kept_highest"))
-    if of_seeds:
-        row |= {name: float(np.mean([labels[name] for labels in of_seeds])) for name in LABELS}
-        row |= lowest_highest("labels_kept", [labels["labels_kept"] for labels in of_seeds])
-    return row
