@@ -50,7 +50,8 @@ class LabelledWindows:
 
     def watch(self, lm: Model, router: FocusRouter) -> Callable[[Model, FocusRouter], dict[str, float]]:
         """What tells, of a copy of the model and its router, what became of the labels of this router's groups."""
-        return lambda copy, own: labels_after(self.counts(lm, router), self.counts(copy, own))
+        before = self.counts(lm, router)
+        return lambda copy, own: labels_after(before, self.counts(copy, own))
 
 
 def labels_after(before: np.ndarray, after: np.ndarray) -> dict[str, float]:

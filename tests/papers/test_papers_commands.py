@@ -16,7 +16,7 @@ from analysis.papers.ours import reading, readings
 from analysis.studies.training.pretrain import recipe_of
 from analysis.training.pretrain import build_model
 from analysis.training.settings import RouterTraining
-from lab.focus.ablations import cells
+from lab.focus.table9 import cells
 
 ROOT = Path(__file__).resolve().parents[2]
 STORED = {path.stem: json.loads(path.read_text()) for path in (ROOT / "models_cache/demo/studies").glob("*.json")}
@@ -56,26 +56,24 @@ def test_the_command_beside_a_number_makes_it(command, name):
     assert (plan["arguments"]["model"], plan["arguments"]["seed"]) == (stated["model"], stated["seed"])
 
 
-LACKING = [
-    (where, number)
-    for where, row in ROWS.items()
-    for number in row.numbers
-    if number.study == "ablations"
-    and number not in [r.number for r in readings(row, lambda r, _: reading(r, STORED["ablations"]))]
-]
+PORTION = "groups=2,groups=8"  # of a grid, with other steps than usual
 
 
 @pytest.mark.slow
-def test_a_cell_that_the_stored_grid_lacks_is_measured_as_its_others_were():
-    assert LACKING
+def test_a_cell_that_a_stored_portion_lacks_is_measured_as_its_others_were():
     stated = protocol("ablations")
-    for where, number in LACKING:
-        found = planned(measuring(ROWS[where], protocol).command)["arguments"]
+    steps = stated["sizes"]["steps"] + 1
+    portion = stated | {"asked": stated["asked"] | {"steps": steps, "rows": PORTION}}
+    cells_of = {where: row for where, row in ROWS.items() if row.job.adds}
+    assert len(cells_of) > 20
+    for where, row in cells_of.items():
+        found = planned(measuring(row, lambda _: portion).command)["arguments"]
         differing = {name for name, value in stated["sizes"].items() if found[name] != value}
-        assert differing and differing == {"rows"}, where
+        assert differing == {"rows", "steps"} and found["steps"] == steps, where
+        assert set(PORTION.split(",")) <= set(found["rows"].split(",")), "the stored cells stay"
         grid = cells(found["rows"], RouterTraining(), Wide())
-        assert (number.path[1]["factor"], number.path[1]["value"]) in grid, where
-        assert set(stated["sizes"]["rows"].split(",")) < set(found["rows"].split(",")), "the stored cells stay"
+        for number in row.numbers:
+            assert (number.path[1]["factor"], number.path[1]["value"]) in grid, where
 
 
 class Wide:

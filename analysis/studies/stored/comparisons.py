@@ -76,14 +76,14 @@ def _family(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[Row, str]]:
     return judged
 
 
-def scope_of_claim(seeds: int, what: str = "router") -> str:
+def scope_of_claim(seeds: int, what: str = "router", arm: str = "arm") -> str:
     """The sentence that limits all claims to what was trained here, where every arm has fewer than 3 seeds: nothing is
     said of the method then. It begins with a space; nothing with 3 or more."""
     if seeds >= SEEDS:
         return ""
     trained = "one training" if seeds == 1 else f"{seeds} trainings"
     subject = f"this {what}" if seeds == 1 else f"these {what}s"
-    return f" All of it is said of {subject}, {trained} of every arm, and not of the method."
+    return f" All of it is said of {subject}, {trained} of every {arm}, and not of the method."
 
 
 def interval_caveat(protocol: Row) -> str:

@@ -19,7 +19,7 @@ from analysis.studies.stored.comparisons import difference
 from analysis.studies.stored.trained import loss_curve
 from analysis.training.mitigations import Control, method_of
 from analysis.training.settings import RouterTraining
-from lab.focus.ablations import FACTORS, VARIED, cells, paper_numbers
+from lab.focus.ablations import VARIED
 from lab.focus.causality import far_gates, group_agreement
 from lab.focus.dominance import (
     PATHS,
@@ -33,6 +33,7 @@ from lab.focus.dominance import (
 )
 from lab.focus.groups import pairs_panel
 from lab.focus.printed import FocusPrinted, flat
+from lab.focus.table9 import FACTORS, cells, paper_numbers
 from lab.harness.routed import window_pairs
 from tests.made.tiny import LAYERS, tiny, token_ids
 from tests.made.tuning import SECOND, start

@@ -121,10 +121,12 @@ def test_cells_are_trained_once(stored):
             low, high = (row[f"{phase}_against_random_{end}"] for end in ("low", "high"))
             assert (low is None and high is None) or low <= high, "of texts that are nearly all alike there is none"
         assert row["perplexity_tuned"] != row["perplexity_centroid"]
+        assert 0 <= row["labels_kept_lowest"] <= row["labels_kept"] <= row["labels_kept_highest"] <= 1
     widest = rows["window", 64]
     assert widest["pairs_share"] == 1 and widest["perplexity_centroid"] == pytest.approx(study["dense"]["perplexity"])
-    assert len(study["notes"]) == 3 and len(study["panels"]) == 9, "one note says that 64 tokens are all of a window"
-    assert list(study["check"]) == ["centroids", "fine-tuned", "random groups"]
+    assert widest["perplexity_tuned"] == pytest.approx(widest["full_tuned"]), "it is tuned with full attention"
+    assert len(study["notes"]) == 4 and len(study["panels"]) == 9, "one note says that 64 tokens are all of a window"
+    assert list(study["check"]) == ["centroids", "fine-tuned", "random groups", "full attention"]
 
 
 def test_every_arm_in_every_domain(stored):

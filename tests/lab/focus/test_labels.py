@@ -42,3 +42,14 @@ def test_every_token_of_a_window_is_counted_once_in_every_layer(home):
     names = categories(of_text, *zip(*coded["offset_mapping"], strict=True))[0]
     first = labelled.category[: len(labelled.ids[0])]
     assert len(set(zip(names, first.tolist(), strict=True))) == len(set(names)), "one number for each category"
+
+
+def test_a_router_is_held_against_the_labels_that_another_had(home):
+    """Watched against itself every group keeps its label; against its centroids in another order fewer do."""
+    lm = load_model(str(home / "tiny"))
+    windows = np.array(lm.tokenizer("The cat sat on the mat, and the dog ran. " * 20)["input_ids"][:128]).reshape(2, 64)
+    router, turned = (FocusRouter(lm.num_layers, lm.width, seed=3) for _ in range(2))
+    look = LabelledWindows.of(lm, windows).watch(lm, router)
+    assert look(lm, router)["labels_kept"] == 1
+    turned.centroids.data = turned.centroids.data.roll(1, dims=1)
+    assert look(lm, turned)["labels_kept"] < 1

@@ -1,5 +1,6 @@
 """A study that is stopped goes on inside the piece it was at, and ends as one that was never stopped."""
 
+import numpy as np
 import pytest
 
 from analysis.errors import Cancelled
@@ -73,8 +74,15 @@ def test_three_trainings_of_a_cell_are_told_together(ask):
     study = ask("ablations", lambda _, stage: stages.append(stage), **arguments).numbers
     row, second = study["rows"]
     assert (row["seeds"], second["seeds"]) == (3, 2) and "these routers, 2 trainings" in study["sentence"]
-    for key in ("centroid_against_random", "centroid_against_same", "tuned_against_random"):
+    for key in ("centroid_against_random", "centroid_against_same", "tuned_against_random", "tuned_against_full"):
         assert row[f"{key}_lowest"] < row[key] < row[f"{key}_highest"] and row[f"{key}_low"] < row[f"{key}_high"]
+    of_full = [(point["seed"], point["step"]) for point in study["curves"] if point["training"] == "full attention"]
+    assert len(of_full) == len(set(of_full)) and {seed for seed, _ in of_full} == {0, 1, 2}, "once for every seed"
+    # Of as many seeds each, in logarithms: the mean loss of three trainings of full attention is not that of two.
+    for cell in (row, second):
+        above = np.log(cell["perplexity_tuned"] / cell["full_tuned"])
+        assert cell["tuned_against_full"] == pytest.approx(above, abs=1e-6)
+    assert row["full_tuned"] != second["full_tuned"]
     assert study["protocol"]["seeds"] == 3
     assert {stage.split(", router")[0] for stage in stages} >= {f"default, phase 1, seed {n}" for n in range(3)}
     assert "temperature=0.5, phase 2, seed 2" not in " ".join(stages)
