@@ -1,5 +1,6 @@
 """How often would every method make a GPU wait, and what would it hold at its peak?"""
 
+import gc
 from dataclasses import dataclass
 from functools import partial
 
@@ -131,6 +132,8 @@ def rehearsed(shape: str, length: int, chosen: set[str] | None = None) -> dict[s
                     row["refused"] = LEFT_OUT[name]
                 else:
                     method = made()
+                    # what an earlier method left would be given back while this one reads, and hide what it takes
+                    gc.collect()
                     about = read_and_write(lm, method, device, length, kernels=True)
                     row |= {"kernel": ", ".join(about.of_prompt), "peak_bytes": about.peak}
                     row |= {"asked_in_prompt": about.asked_in_prompt / LAYERS}

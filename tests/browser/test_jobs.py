@@ -35,6 +35,7 @@ def test_an_own_needle_is_evicted_and_what_the_cache_holds_is_painted(app_server
 
     def settings() -> None:
         if not box.is_visible():
+            page.mouse.move(0, 0)  # the help of a button under the pointer would lie over it
             page.locator(".st-key-generate_settings").get_by_role("button", name="Settings").click()
             box.wait_for()
 
