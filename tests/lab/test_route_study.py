@@ -37,9 +37,15 @@ def test_the_study_stores_its_table_and_a_part_comes_again(home, tmp_path):
         str(longer), ""
     )
     assert {(c["min_distance"], c["sinks"]) for c in study["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
+    assert study["sentence"] == Routing.shown(study)["sentence"] and "as printed" in study["sentence"]
     assert part_again(Routing.run, study, home, state=tmp_path)
     assert set(study["check"]) == set(ROUTERS) - set(ABLATIONS), "what is stored for use"
-    assert {row["router"] for row in study["curve"]} == set(ROUTERS)
+    assert {row["router"] for row in study["curve"]} == {row["router"] for row in study["sgd"]["curve"]} == set(ROUTERS)
+    by_adam, by_sgd = (
+        {row["router"]: row["recall"] for row in table["curve"] if row["l"] == study["l"]}
+        for table in (study, study["sgd"])
+    )
+    assert by_adam["kmeans"] == by_sgd["kmeans"] and by_adam["mlp"] != by_sgd["mlp"], "steps train the MLP alone"
     names = {path.name for path in (tmp_path / "routing").iterdir()}
     assert {"c5-d64-s0.safetensors", "c5-d64-s4.json", "curves.safetensors", "curves.json"} <= names
 
