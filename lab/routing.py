@@ -94,7 +94,7 @@ class Routing(Texts):
 
 
 def _by_sgd(numbers: dict) -> str:
-    """What the MLP is when it is trained as printed, and how near the closed form comes to it."""
+    """What the MLP finds when it is trained by SGD, and how near the closed form comes to it."""
 
     def at(rows: list[dict], router: str) -> dict:
         return next(row for row in rows if (row["router"], row["l"]) == (router, numbers["l"]))
@@ -105,7 +105,7 @@ def _by_sgd(numbers: dict) -> str:
 
     by_sgd, by_adam = (at(tables["curve"], MAIN)["recall"] for tables in (numbers["sgd"], numbers))
     return (
-        f"Trained by SGD over 50 epochs, as printed, the MLP finds {by_sgd:.1%} (by Adam {by_adam:.1%}); GWR linear "
+        f"Trained by SGD over 50 epochs, the MLP finds {by_sgd:.1%} (by Adam {by_adam:.1%}); GWR linear "
         f"closes {closed(numbers['sgd'])} of the way from symmetric k-means to it ({closed(numbers)})."
     )
 

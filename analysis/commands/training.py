@@ -126,9 +126,10 @@ class Pretrain(Command):
         return layers * of_layer + about["vocabulary"] * width
 
 
-# What Focal Attention prints of its training (sections 2.2 and 3.2); rates and sizes are in its tables 3 and 4.
+# What Focal Attention prints of its model and training (sections 2.2, 3.1 and 3.2); rates and sizes are in its tables
+# 3 and 4. Queries and keys are normalised.
 TRAINED_AS_PRINTED: dict[str, Any] = {
-    "family": "llama_plain",
+    "family": "llama",
     "vocabulary": 32_000,
     "length": 2048,
     "growing": False,

@@ -25,7 +25,7 @@ class SaapMLP(Router):
 
     Adam with a cosine rate over at most 50 epochs; each head keeps the weights of its best held-out recall at C / 32
     buckets, and all stop when none got better for 4 epochs. SGD (GWR, section 4.1) goes through all 50 and keeps the
-    last weights. Width, loss and rate of the original are not known here.
+    last weights. Width, loss, rate, batch and momentum of the original are not known here.
     """
 
     kind = "mlp"

@@ -75,6 +75,11 @@ class Arm:
         return replace(self, t=1.0, limits=None, mean="prefix")
 
     @property
+    def usual(self) -> bool:
+        """Whether only its temperature sets it apart from dense training: with the norm, by Muon, from scratch."""
+        return self.norm and not self.further and not self.printed
+
+    @property
     def begins_others(self) -> bool:
         """Whether adapted arms begin with the weights of this one, which stay therefore."""
         return self == replace(self.dense, further=False, width=WIDTH, context=None)

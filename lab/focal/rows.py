@@ -36,7 +36,7 @@ def of_arms(trained: dict[Arm, Pooled]) -> list[Row]:
 def selected(trained: dict[Arm, Pooled]) -> list[Row]:
     """The constant temperature that some of the documents choose, against dense training on the others, which are as
     many as an interval needs: `arm against_dense`. No row where none was trained, or without dense training."""
-    plain = [pooled for pooled in trained.values() if pooled.arm.norm and not (pooled.arm.limits or pooled.arm.further)]
+    plain = [pooled for pooled in trained.values() if pooled.arm.usual and not pooled.arm.limits]
     dense, constant = ([one for one in plain if (one.arm.t == 1) == is_dense] for is_dense in (True, False))
     if not (dense and constant):
         return []

@@ -67,7 +67,7 @@ class FocalScaling(ArmStudy):
                 counts = [sum(row["verdict"] == verdict for row in numbers[quantity]) for verdict in (GAIN, OUTSIDE)]
                 part = f"fewer {quantity} to the same loss as dense training in {counts[0]} of {len(numbers[quantity])}"
                 parts.append(part + (f", and {counts[1]} more {OUTSIDE}" if counts[1] else ""))
-        lead = f"With a temperature {'; '.join(parts)}. Loss of " if parts else "Loss of "
+        lead = f"With a temperature {'; '.join(parts)}. Loss, " if parts else "Loss, "
         subject = "{arm}, width {width}, context {context:,}"
         sentence = concluded(lead, sharp, rows.CONTROLS, subject, protocol["seeds"], "model")
         charts = _panels(table, numbers["points"], numbers["length"])

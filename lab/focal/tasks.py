@@ -106,7 +106,7 @@ class FocalTasks(CopyStudy):
         *tasks, text = family = holm_corrected([*judged, numbers["texts"][-1]], KEY)
         sentence = "No task is above chance without a temperature, so none is judged."
         if tasks:
-            lead = f"Right answers with {text['model'].removesuffix(', further')} against training as far without: "
+            lead = f"Right answers with {text['model'].removesuffix(', further')} against training as far without, "
             sentence = concluded(lead, tasks, {KEY: ""}, "{task} ({family})", unit="points", family=family)
             unable = [row["task"] for row in sharp if row["task"] not in able]
             sentence += f" At chance without a temperature, and so not judged: {', '.join(unable)}." if unable else ""

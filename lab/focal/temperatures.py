@@ -24,9 +24,9 @@ ARMS = {
     "adapted": [Arm("dense, further", further=True), Arm(f"{SHARP}, adapted", t=BEST, further=True)],
     "plain": [Arm("dense, no norm", norm=False), Arm(f"{SHARP}, no norm", t=BEST, norm=False)],
     "printed": [
-        Arm("dense, AdamW", norm=False, printed=True),
-        Arm(f"{SHARP}, AdamW", t=BEST, norm=False, printed=True),
-        Arm("learned, AdamW", limits=PAPER_LIMITS, norm=False, printed=True),
+        Arm("dense, AdamW", printed=True),
+        Arm(f"{SHARP}, AdamW", t=BEST, printed=True),
+        Arm("learned, AdamW", limits=PAPER_LIMITS, printed=True),
     ],
 }
 
@@ -35,12 +35,11 @@ class FocalTemperatures(ArmStudy):
     """A small model trained with constant temperatures, a learned one and none, at equal tokens. `rows`, joined by
     commas: numbers are constant temperatures, `dense`, `learned`, `literal` (learned as the paper prints it, the mean
     over the whole text), `adapted` (dense training, then further with t = 0.4 and without), `plain` (dense and t =
-    0.4 without the norm of queries and keys) and `printed` (dense, t = 0.4 and learned without that norm, by AdamW as
-    the paper prints it)."""
+    0.4 without the norm of queries and keys) and `printed` (dense, t = 0.4 and learned, by AdamW at the printed rate)."""
 
     tables = ("rows", "curves")
 
-    usual = ("dense", *CONSTANT, "learned", "literal", "adapted", "plain")
+    usual = ("dense", *CONSTANT, "learned", "literal", "adapted", "plain", "printed")
 
     def named(self, word: str) -> list[Arm]:
         return ARMS.get(word) or [constant(word)]
@@ -63,7 +62,7 @@ class FocalTemperatures(ArmStudy):
         compared = [row for row in table if rows.against(row) and row["t"] != 1]
         sentence = "Without dense training there is nothing to compare with."
         if compared:
-            lead = "Held-out loss against the same training without a temperature: "
+            lead = "Held-out loss against the same training without a temperature, "
             sentence = concluded(lead, compared, {rows.AGAINST: ""}, "{arm}", protocol["seeds"], "model")
             if chosen := numbers.get("selected"):
                 lead = " Of the constant ones other documents choose "
@@ -88,7 +87,7 @@ def _panels(table: list[dict], layers: list[dict]) -> list[dict]:
     """Loss by constant temperature, of the other arms, and what each layer learned."""
     steady, remaining, charts = [], [], []
     for row in filter(rows.against, table):
-        if row["t"] is not None and row["norm"] and not row["further"]:
+        if row["t"] is not None and row["norm"] and not row["further"] and not row["printed"]:
             steady.append(row)
         elif row["t"] != 1:
             remaining.append(row)

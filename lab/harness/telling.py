@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.claims import Claim, Comparison
+from analysis.claims import Claim, Comparison, Verdict
 from analysis.metrics.intervals import SEEDS
 from analysis.studies.stored.comparisons import Row, holm_corrected, multiplicity_note, scope_of_claim
 from analysis.studies.stored.panels import of_rows, panel, series
@@ -21,16 +21,24 @@ def concluded(
     unit: str = "nats",
     family: Sequence[Row] = (),
 ) -> str:
-    """A claim for every row and every control, key of the comparison -> what it is compared with. `subject` is filled
-    in from a row; with fewer than 3 `seeds` of `what` was trained, all is said of these alone. `family` are all rows
-    that were corrected together, where these are some of them."""
+    """A claim for every row and every control, key of the comparison -> what it is compared with; beside one control
+    the rows that are not significant stand together at the end. `subject` is filled in from a row; with fewer than 3
+    `seeds` of `what` was trained, all is said of these alone. `family` are all rows that were corrected together, where
+    these are some of them."""
     corrected, parts = _one_family(rows, controls), []
+    undecided: list[tuple[str, Comparison]] = []
     for row in corrected:
-        claims = []
+        name, compared = subject.format_map(row), []
         for key, versus in controls.items():
             if row.get(key) is not None:
-                claims.append(Claim(Comparison.of(row, key, unit=unit, versus=versus), "", "lower", "higher").text())
-        parts.append(f"{subject.format_map(row)}: {', '.join(claims)}")
+                compared.append(Comparison.of(row, key, unit=unit, versus=versus))
+        if len(controls) == 1 < len(corrected) and [each.verdict for each in compared] == [Verdict.NOT_SIGNIFICANT]:
+            undecided.append((name, compared[0]))
+        else:
+            parts.append(f"{name}: {', '.join(Claim(each, '', 'lower', 'higher').text() for each in compared)}")
+    if undecided:
+        named = "; ".join(f"{name} ({comparison.evidence})" for name, comparison in undecided)
+        parts.append(f"{undecided[0][1].relation()}: {named}")
     note = multiplicity_note(family or corrected, *controls)
     return f"{lead}{'; '.join(parts)}.{note}{scope_of_claim(seeds, what)}"
 

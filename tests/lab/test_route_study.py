@@ -37,7 +37,7 @@ def test_the_study_stores_its_table_and_a_part_comes_again(home, tmp_path):
         str(longer), ""
     )
     assert {(c["min_distance"], c["sinks"]) for c in study["cells"]} == {(64, 0), (16, 0), (16, 4), (64, 4)}
-    assert study["sentence"] == Routing.shown(study)["sentence"] and "as printed" in study["sentence"]
+    assert study["sentence"] == Routing.shown(study)["sentence"] and "by SGD" in study["sentence"]
     assert part_again(Routing.run, study, home, state=tmp_path)
     assert set(study["check"]) == set(ROUTERS) - set(ABLATIONS), "what is stored for use"
     assert {row["router"] for row in study["curve"]} == {row["router"] for row in study["sgd"]["curve"]} == set(ROUTERS)

@@ -83,7 +83,7 @@ class Wide:
 @pytest.mark.parametrize("size", ["400M", "777M", "1.3B", "2.7B", "6.7B", "9.5B"])
 def test_focal_attentions_sizes_are_trained_by_one_command_as_printed(size):
     """Table 3's shape has about the parameters that it is called by (its embeddings are tied here), table 4's steps see
-    26 billion tokens, and what section 3.2 prints of the training holds for both."""
+    26 billion tokens, and what sections 3.1 and 3.2 print of the training holds for both."""
     rows = [ROWS[f"focal_attention/{table}/{size}"] for table in ("table 3", "table 4")]
     plans = [planned(row.job.command) for row in rows]
     training = Pretrain(**plans[0]["arguments"])
@@ -93,7 +93,7 @@ def test_focal_attentions_sizes_are_trained_by_one_command_as_printed(size):
     named = float(size[:-1]) * {"M": 1e6, "B": 1e9}[size[-1]]
     assert parameters == pytest.approx(named, rel=0.11) and plans[0]["arguments"] == plans[1]["arguments"]
     assert recipe.steps * recipe.tokens_per_step == pytest.approx(26e9, rel=0.01)
-    assert (recipe.family, recipe.optimiser, recipe.weight_decay) == ("llama_plain", "adamw", 0.05)
+    assert (recipe.family, recipe.optimiser, recipe.weight_decay) == ("llama", "adamw", 0.05)
     assert recipe.phases() == [(0, 100_000, 2048)] and recipe.kv_heads == recipe.heads == recipe.width // 128
     # In tokens that take 2 ms each: the seconds that the bundled model's training took for a token and a parameter.
     seconds = 26.2e9 * parameters * 16_409 / 35.27e6 / 5.77e6

@@ -34,7 +34,7 @@ def test_a_temperature_is_better_only_where_it_is_sure(sharp, sign):
     summary = drawable(concluded(FocalTemperatures(), several(losses)))
     verdicts = {row["arm"]: direction(row) for row in summary["rows"] if against(row)}
     assert verdicts["t 0.5"] == sign and verdicts["learned"] == 1 and verdicts["t 0.4, adapted"] == 0
-    assert [row["arm"] for row in summary["rows"]][:2] == ["dense", "t 0.3"] and len(summary["rows"]) == 11
+    assert [row["arm"] for row in summary["rows"]][:2] == ["dense", "t 0.3"] and len(summary["rows"]) == 14
     assert summary["panels"][0]["title"] == "By temperature (figure 8a)" and len(summary["panels"]) == 4
 
 

@@ -100,15 +100,19 @@ def test_one_model_code_with_and_without_the_norm():
     assert arms.gains(normed) == 1 and arms.gains(plain) is None
 
 
-def test_printed_arms_are_trained_as_section_3_2_says(ask, tmp_path):
-    """AdamW, weight decay 0.05, 2% of warm-up and a cosine to 10%; they are held against dense training by AdamW."""
+def test_printed_arms_are_trained_as_sections_3_1_and_3_2_say(ask, tmp_path):
+    """Normalised queries and keys, AdamW, weight decay 0.05, 2% of warm-up and a cosine to 10%; they are held against
+    dense training by AdamW, and no constant temperature is chosen among them."""
     for arm in ARMS["printed"]:
         recipe = arm.recipe(500, 2048, 512, 0)
         about = (recipe.optimiser, recipe.family, recipe.weight_decay, recipe.warm_up, recipe.rate(499), recipe.rate(9))
-        assert about == ("adamw", "llama_plain", 0.05, 10, pytest.approx(0.1, abs=1e-4), 1)
-    numbers = ask("focal-temperatures", rows="plain,printed", work=str(tmp_path)).numbers
+        assert about == ("adamw", "llama", 0.05, 10, pytest.approx(0.1, abs=1e-4), 1)
+    numbers = ask("focal-temperatures", rows="dense,printed", work=str(tmp_path)).numbers
     rows = {row["arm"]: row for row in numbers["rows"]}
-    by_muon, by_adamw = rows["dense, no norm"], rows["dense, AdamW"]
+    by_muon, by_adamw = rows["dense"], rows["dense, AdamW"]
+    assert not numbers["selected"]
+    assert [panel["title"] for panel in numbers["panels"]][:1] == ["By temperature (figure 8a)"]
+    assert numbers["panels"][0]["x_values"] == [1.0]
     assert by_adamw["loss"] != by_muon["loss"] and by_adamw["against_dense"] == by_muon["against_dense"] == 0
     for name in ("t 0.4, AdamW", "learned, AdamW"):
         assert rows[name]["against_dense"] == pytest.approx(rows[name]["loss"] - by_adamw["loss"])

@@ -22,10 +22,13 @@ def test_each_claim_is_corrected_for_all_of_them():
     sentence = concluded("Of these, ", ROWS, {"loss": "dense"}, "{arm}")
     assert sentence.startswith("Of these, a: lower than dense (−0.5000")
     assert "; b: higher than dense (+0.3000" in sentence
-    assert "c: not significantly different from dense" in sentence
+    assert "; not significantly different from dense: c (+0.0500" in sentence
     assert sentence.endswith("Holm's correction for all of them.")
     close = [row(0.11, 0.03, arm="b"), *ROWS[2:]]
-    assert "b: not significantly" in concluded("", close, {"loss": "dense"}, "{arm}"), "0.03 twice is 0.06"
+    both = concluded("", close, {"loss": "dense"}, "{arm}")
+    assert both.startswith("not significantly different from dense: b (+0.1100") and "; c (" in both, (
+        "0.03 twice is 0.06"
+    )
     alone = concluded("", close[:1], {"loss": "dense"}, "{arm}", seeds=1, what="model")
     assert alone.startswith("b: higher than dense") and "All of it is said of this model" in alone
 
