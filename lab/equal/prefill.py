@@ -147,7 +147,7 @@ class Prefill(Texts):
         sentence = "No rule reads a prompt faster than dense attention in every round here."
         if faster:
             rounds = protocol["tokens"] // protocol["window"]
-            lead = f"Faster than dense attention in each of {rounds} rounds, with the loss of what follows beside: "
+            lead = f"Faster than dense attention in each of {rounds} rounds; the loss of what follows, "
             sentence = concluded(lead, faster, {"against_dense": ""}, SUBJECT)
         if law:
             verdict = "" if law["error"] < FAR_OFF else ": no law, the scale must be measured for each length"

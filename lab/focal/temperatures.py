@@ -35,7 +35,8 @@ class FocalTemperatures(ArmStudy):
     """A small model trained with constant temperatures, a learned one and none, at equal tokens. `rows`, joined by
     commas: numbers are constant temperatures, `dense`, `learned`, `literal` (learned as the paper prints it, the mean
     over the whole text), `adapted` (dense training, then further with t = 0.4 and without), `plain` (dense and t =
-    0.4 without the norm of queries and keys) and `printed` (dense, t = 0.4 and learned, by AdamW at the printed rate)."""
+    0.4 without the norm of queries and keys) and `printed` (dense, t = 0.4 and learned by AdamW, as the paper's
+    smallest model)."""
 
     tables = ("rows", "curves")
 

@@ -80,7 +80,7 @@ class Causality(Routed):
             gate = "hard" if row["reading"] == "hard" else f"{row['gate']} gate"
             differences.append({"gate": gate, "apart_points": row.get("points")} | compared("apart", interval))
         lead = f"{' and '.join(leaks).capitalize() or 'No'} membership reads the future. Loss with the literal groups "
-        sentence = concluded(f"{lead}of this router: ", differences, {"apart": "with causal ones"}, "{gate}")
+        sentence = concluded(f"{lead}of this router, ", differences, {"apart": "with causal ones"}, "{gate}")
         sentence += f" In the first {numbers['looked_at']} windows {np.mean(numbers['group_agreement']):.0%} of the "
         sentence += f"tokens are in the same group and {numbers['prediction_agreement']:.0%} of the likeliest next "
         return presented("causality", f"{sentence}tokens are the same.", None, interval_caveat(numbers["protocol"]))
