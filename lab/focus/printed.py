@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.claims import Comparison
 from analysis.commands.groups import AS_PRINTED
 from analysis.groups.router import FocusRouter
 from analysis.studies.budgets.cap_rows import two_sides
@@ -35,9 +36,9 @@ CONTROLS = {
     "hard_against_window": "a window of equal pairs",
 }
 MORE = {  # whether the curve is flat -> what that means
-    None: "Whether more steps would change that is not judged.",
-    True: f"The curve is flat: the last doubling of the steps brought less than {FLAT:g} nats.",
-    False: f"That the last doubling of the steps brought less than {FLAT:g} nats is not shown: more may change it.",
+    None: "Whether more steps would change the loss through the gate is not judged",
+    True: f"Through the gate the curve is flat: the last doubling of the steps brought less than {FLAT:g} nats",
+    False: f"That it brought less than {FLAT:g} nats through the gate is not shown of the last doubling of the steps",
 }
 
 
@@ -131,6 +132,10 @@ class FocusPrinted(Seeds, Windows):
         lead = f"Dense attention has a perplexity of {numbers['dense']:.2f}. Loss "
         subject = "after {steps:,} steps, hard groups reading {pairs_share:.0%} of the pairs"
         sentence = f"{concluded(lead, [last], CONTROLS, subject, protocol['seeds'])} {MORE[flat(last)]}"
+        if last["hard_gained"] is not None:
+            # no step trains what hard groups read
+            sentence += f"; with hard groups the loss changed by {Comparison.of(last, 'hard_gained').evidence}"
+        sentence += "."
         above = {label: f"{key}_against_dense" for key, label in LABELS.items()}
         above |= {"random groups": "random_against_dense", "window of equal pairs": "window_against_dense"}
         gained = {label: f"{key}_gained" for key, label in LABELS.items()}

@@ -36,9 +36,12 @@ def test_a_study_is_planned_with_its_own_sizes(capsys):
     smaller = reply(capsys, *words, "--steps", "50")
     assert smaller["arguments"]["steps"] == 50 and smaller["stored"] is None
     assert smaller["price"]["seconds"] < planned["price"]["seconds"]
-    fewer, gpu = (reply(capsys, *words, *sizes_of)["price"] for sizes_of in (("--seeds", "1"), ("--device", "cuda")))
+    fewer = reply(capsys, *words, "--seeds", "1")["price"]
     assert fewer["seconds"] < 0.4 * planned["price"]["seconds"], "a third of the trainings"
-    assert gpu["seconds"] < planned["price"]["seconds"] / 4, "a GPU made the stored one"
+    processor, gpu = (
+        reply(capsys, "study", "focal-scaling", *device)["price"] for device in ((), ("--device", "cuda"))
+    )
+    assert gpu["seconds"] < processor["seconds"] / 4, "a GPU made the stored one"
 
 
 def test_what_is_stored_is_found_however_its_arguments_were_spelled(capsys):

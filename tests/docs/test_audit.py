@@ -15,7 +15,7 @@ NAMES = ("row", "what", "status", "where", "size", "hours", "note")
 ROWS = [dict(zip(NAMES, cells, strict=True)) for cells in CELLS if cells[0] != "row"]
 STATES = ("full", "toy", "partial", "missing", "wrong")
 # Number in a size -> what the protocol of a study calls it.
-SIZES = {r"(\d+) steps": "steps", r"(\d+) training": "seeds", r"(\d+) documents": "units"}
+SIZES = {r"([\d,]+) steps": "steps", r"([\d,]+) training": "seeds", r"([\d,]+) documents": "units"}
 
 
 # Grids that were asked for at the size of the bundled model.
@@ -65,7 +65,7 @@ def test_what_a_row_names_is_there(row):
     for pattern, name in SIZES.items():
         for number in re.findall(pattern, row["size"]):
             # An adapted model trains an eighth of the steps.
-            assert int(number) in [n for p in protocols for n in (p.get(name), p.get(name, 0) // 8)]
+            assert int(number.replace(",", "")) in [n for p in protocols for n in (p.get(name), p.get(name, 0) // 8)]
 
 
 def test_one_training_or_no_curve_is_not_what_was_asked_for():

@@ -187,6 +187,7 @@ def test_every_number_of_steps_is_trained_and_read(stored):
     assert rows[0]["soft_gained"] is None and set(rows[0]) == set(rows[-1])
     apart = np.log(rows[3]["perplexity_soft"] / rows[2]["perplexity_soft"])
     assert rows[3]["soft_gained"] == pytest.approx(apart, abs=1e-6)
+    assert f"hard groups the loss changed by {rows[3]['hard_gained']:+.4f}".replace("-", "−") in study["sentence"]
     for row in rows:
         assert row["hard_against_dense"] == pytest.approx(np.log(row["perplexity_hard"] / study["dense"]), abs=1e-6)
         assert row["pairs_share"] > 0.5, "two of four groups share most pairs"
